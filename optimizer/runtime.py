@@ -1,0 +1,606 @@
+"""Features, policy inference and the router: everything a decision needs, in one file.
+
+Training computes features here and every bundle carries a byte copy of this file, so both sides cannot drift apart.
+It imports numpy and the standard library only, and nothing of retroute.
+
+Legend: n decisions, d features (DIM), a actions.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import math
+import os
+import random
+import re
+import time
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Bools = NDArray[np.bool_]
+Arm = Literal["treatment", "control", "explore"]
+ModelKind = Literal["constant", "linear", "knn"]
+
+# ---------------------------------------------------------------------------------------------------------- features
+
+DIM = 128
+HASHED = 96
+CODE_POINTS = 4000  # of the last user message that are read
+TOKENS = 256  # of those that are hashed
+
+KEYWORDS: Mapping[str, str] = {
+    "code": "code function class python javascript java typescript rust bug error exception compile api algorithm "
+    "implement script program regex debug refactor def return import",
+    "math": "calculate compute solve equation integral derivative prove theorem probability sum average percent "
+    "number many much total times triangle matrix",
+    "reasoning": "why explain because reason analyze analyse compare evaluate therefore step steps think argue",
+    "creative": "write story poem essay email letter blog song imagine creative draft character",
+    "transform": "summarize summarise summary translate rewrite paraphrase extract classify convert shorten correct",
+    "sql": "sql select query table database join schema column rows where group order",
+    "format": "json csv yaml xml markdown list bullet html format template",
+    "brief": "yes no true false which what who when answer only word choose option following",
+}
+
+DENSE = (
+    "characters", "words", "lines", "digits", "numbers", "question_marks", "code_fences", "math_symbols", "brackets",
+    "uppercase_share", "non_ascii_share", "word_length", "unique_word_share", "choices", "list_items", "attachments",
+    *KEYWORDS,
+    "system_messages", "user_messages", "assistant_messages", "tool_messages", "conversation_characters",
+    "tools", "json_response", "history",
+)  # fmt: skip
+
+_TOKEN = re.compile(rb"[a-z0-9]+")
+_NUMBER = re.compile(rb"[0-9]+")
+_CHOICE = re.compile(rb"(?:^|[ \t\n])\(?[a-j][.):](?=[ \t\n])")
+_LIST_ITEM = re.compile(rb"^[ \t]*(?:[-*]|[0-9]+[.)])[ \t]", re.MULTILINE)
+_PATTERNS = (_TOKEN, _NUMBER, _CHOICE, _LIST_ITEM)
+_MATH_SYMBOLS = b"+=<>^%/*$\\"
+_BRACKETS = b"()[]{}"
+_GROUP_OF = {word.encode(): place for place, words in enumerate(KEYWORDS.values()) for word in words.split()}
+_ROLE_NAMES = ("system developer", "user human", "assistant model ai", "tool function")
+_ROLES = {name: place for place, names in enumerate(_ROLE_NAMES) for name in names.split()}
+
+_RULES = [DIM, HASHED, CODE_POINTS, TOKENS, DENSE, dict(KEYWORDS), [p.pattern.decode() for p in _PATTERNS], _ROLES]
+SPEC_SHA256 = hashlib.sha256(json.dumps([*_RULES, _MATH_SYMBOLS.decode(), _BRACKETS.decode()]).encode()).hexdigest()
+SPEC = "retroute-1:" + SPEC_SHA256[:12]
+"""Name of the feature rules; a logged vector is comparable with one of the same name only."""
+
+
+def featurise(context: Mapping[str, object]) -> Floats:
+    """(DIM,) float32: 32 counts and flags, then 96 signed hashed unigrams and bigrams of the last user message.
+
+    Reads `messages` ([{"role", "content": text or parts}], or one text), `tools`, `response_format` and `history`:
+    only what is known before the decision and survives telemetry. Rules that other languages can repeat: first 8000
+    code points, NFC, lower case, first 4000 code points, tokens [a-z0-9]+, first 256, crc32 mod 96, top bit = minus,
+    L2 norm; counts as log1p. Rounded through float16, so that a logged vector equals the one used. Missing or odd
+    input never raises and counts as zero.
+    """
+    try:
+        values = _features(context)
+    except Exception:  # not a mapping, or one that raises: a router answers all the same
+        values = np.zeros(DIM)
+    return values.astype(np.float16).astype(np.float32)
+
+
+def featurise_many(contexts: Sequence[Mapping[str, object]]) -> Floats:
+    """(n, DIM) float32, one row per context."""
+    rows = np.zeros((len(contexts), DIM), dtype=np.float32)
+    for row, context in zip(rows, contexts, strict=True):
+        row[:] = featurise(context)
+    return rows
+
+
+def encode_features(features: Floats) -> str:
+    """Base64 of little-endian float16: the value of `policy.features`."""
+    return base64.b64encode(np.asarray(features, dtype="<f2").tobytes()).decode("ascii")
+
+
+def decode_features(text: str) -> Floats:
+    """(DIM,) float32 from `policy.features`. ValueError if it is not base64 of DIM finite float16 numbers."""
+    values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2").astype(np.float32)
+    if values.shape != (DIM,) or not np.isfinite(values).all():
+        raise ValueError(f"expected {DIM} finite float16 features, got {values.shape[0]}")
+    return values
+
+
+def features_hash(features: Floats) -> str:
+    """First 16 hex digits of the SHA-256 of the float16 bytes: the value of `policy.features.hash`."""
+    return hashlib.sha256(np.asarray(features, dtype="<f2").tobytes()).hexdigest()[:16]
+
+
+def _features(context: Mapping[str, object]) -> Floats:
+    values = np.zeros(DIM)
+    roles = [0, 0, 0, 0]
+    attachments = 0
+    total = 0
+    prompt = ""
+    for role, text, other_parts in _messages(context.get("messages")):
+        place = _ROLES.get(role)
+        if place is not None:
+            roles[place] += 1
+        attachments += other_parts
+        total += len(text)
+        if place == 1 and text:
+            prompt = text
+    lowered = unicodedata.normalize("NFC", prompt[: 2 * CODE_POINTS])
+    plain = lowered[:CODE_POINTS]
+    lowered = lowered.lower()[:CODE_POINTS]
+    head = lowered.encode("ascii", "replace")  # other scripts become separators
+    words = _TOKEN.findall(head)
+    tokens = words[:TOKENS]
+    groups = [0] * len(KEYWORDS)
+    for token in tokens:
+        if (group := _GROUP_OF.get(token)) is not None:
+            groups[group] += 1
+    size = max(len(plain), 1)
+    dense = [
+        math.log1p(len(prompt)),
+        math.log1p(len(words)),
+        math.log1p(plain.count("\n") + 1 if plain else 0),
+        math.log1p(_count(head, b"0123456789")),
+        math.log1p(len(_NUMBER.findall(head))),
+        math.log1p(lowered.count("?")),
+        math.log1p(plain.count("```")),
+        math.log1p(_count(head, _MATH_SYMBOLS)),
+        math.log1p(_count(head, _BRACKETS)),
+        _count(plain.encode("ascii", "ignore"), b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") / size,
+        (len(plain) - len(plain.encode("ascii", "ignore"))) / size,
+        math.log1p(sum(map(len, words)) / len(words)) if words else 0.0,
+        len(set(words)) / len(words) if words else 0.0,
+        math.log1p(len(_CHOICE.findall(head))),
+        math.log1p(len(_LIST_ITEM.findall(head))),
+        math.log1p(attachments),
+        *map(math.log1p, groups),
+        *map(math.log1p, roles),
+        math.log1p(total),
+        math.log1p(_size(context.get("tools"))),
+        float(_wants_json(context.get("response_format"))),
+        math.log1p(_size(context.get("history"))),
+    ]
+    values[: len(dense)] = dense
+    values[len(dense) :] = _hashed(tokens)
+    return values
+
+
+def _hashed(tokens: Sequence[bytes]) -> Floats:
+    if not tokens:
+        return np.zeros(HASHED)
+    pairs = [first + b" " + second for first, second in itertools.pairwise(tokens)]
+    codes = np.fromiter(map(zlib.crc32, [*tokens, *pairs]), dtype=np.uint32, count=len(tokens) + len(pairs))
+    signs = 1.0 - 2.0 * (codes >> 31)
+    counts = np.asarray(np.bincount(codes % HASHED, weights=signs, minlength=HASHED), dtype=np.float64)
+    norm = math.sqrt(counts @ counts)
+    return counts / norm if norm > 0.0 else counts
+
+
+def _count(data: bytes, characters: bytes) -> int:
+    return len(data) - len(data.translate(None, characters))
+
+
+def _size(value: object) -> int:
+    """Length of a list or mapping, or a count given as a number; everything else is 0."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return min(max(value, 0), 1_000_000)
+    return len(value) if isinstance(value, list | tuple | Mapping) else 0
+
+
+def _wants_json(value: object) -> bool:
+    kind = value.get("type") if isinstance(value, Mapping) else value
+    return isinstance(kind, str) and kind.startswith("json")
+
+
+def _messages(messages: object) -> Iterator[tuple[str, str, int]]:
+    """(role, text, number of parts without text) of each message that has the shape of one."""
+    if isinstance(messages, str):
+        yield "user", messages, 0
+    if not isinstance(messages, list | tuple):
+        return
+    for message in messages:
+        if isinstance(message, Mapping):
+            role = message.get("role")
+            content = message.get("content")
+            text, other = _text(message.get("parts") if content is None else content)
+            yield (role if isinstance(role, str) else ""), text, other
+
+
+def _text(content: object) -> tuple[str, int]:
+    if isinstance(content, str):
+        return content, 0
+    texts: list[str] = []
+    other = 0
+    for part in content if isinstance(content, list | tuple) else ():
+        text = part
+        if isinstance(part, Mapping):
+            text = part.get("text") if isinstance(part.get("text"), str) else part.get("content")
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            other += 1
+    return "\n".join(texts), other
+
+
+# ------------------------------------------------------------------------------------------------------------- model
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Expected value of every action, and the epsilon-greedy policy on it.
+
+    arrays by kind: constant: values (a,). linear: mean, scale (d,), weights (d, a), bias (a,). knn: mean, scale (d,),
+    points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). ValueError if any is missing,
+    misshapen or not finite.
+    """
+
+    kind: ModelKind
+    actions: tuple[str, ...]
+    arrays: Mapping[str, NDArray[Any]]
+    epsilon: float = 0.05
+
+    def __post_init__(self) -> None:
+        a = len(self.actions)
+        if not a or len(set(self.actions)) != a or not all(isinstance(name, str) and name for name in self.actions):
+            raise ValueError(f"actions must be distinct names, got {list(self.actions)}")
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise ValueError(f"epsilon must lie in [0, 1], got {self.epsilon}")
+        for name, shape in self._shapes(a).items():
+            array = self.arrays.get(name)
+            if array is None or array.dtype.kind not in "fiu":
+                raise ValueError(f"a {self.kind} model needs a numeric array {name}")
+            if array.shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} has values that are not finite")
+        if self.kind != "constant" and not (self.arrays["scale"] > 0).all():
+            raise ValueError("scale must be positive")
+        if self.kind == "knn" and not 1 <= int(self.arrays["k"]) <= len(self.arrays["points"]):
+            raise ValueError("k must lie between 1 and the number of points")
+
+    def _shapes(self, a: int) -> dict[str, tuple[int, ...]]:
+        if self.kind == "constant":
+            return {"values": (a,)}
+        d = self.arrays["mean"].size if "mean" in self.arrays else DIM
+        standard: dict[str, tuple[int, ...]] = {"mean": (d,), "scale": (d,)}
+        if self.kind == "linear":
+            return standard | {"weights": (d, a), "bias": (a,)}
+        if self.kind == "knn":
+            m = len(self.arrays["points"]) if self.arrays.get("points", np.zeros(())).ndim else 0
+            return standard | {"points": (m, d), "targets": (m, a), "k": ()}
+        raise ValueError(f"model kind must be constant, linear or knn, got {self.kind!r}")
+
+    def values(self, features: Floats) -> NDArray[np.float64]:
+        """(n, d) -> (n, a). kNN is the mean over the k nearest points and all that are as near as the k-th."""
+        x = np.asarray(features, dtype=np.float64)
+        arrays = self.arrays
+        if self.kind == "constant":
+            return np.tile(np.asarray(arrays["values"], dtype=np.float64), (len(x), 1))
+        x = (x - arrays["mean"]) / arrays["scale"]
+        if self.kind == "linear":
+            return np.asarray(x @ arrays["weights"] + arrays["bias"], dtype=np.float64)
+        return np.vstack([self._nearest(x[start : start + 256]) for start in range(0, max(len(x), 1), 256)])
+
+    def _nearest(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        points = np.asarray(self.arrays["points"], dtype=np.float64)
+        k = int(self.arrays["k"])
+        distances = (x**2).sum(axis=1)[:, None] + (points**2).sum(axis=1) - 2.0 * x @ points.T  # squared
+        # Ties count in full, with room for rounding: one row or a batch, and any order of points, give the same.
+        reach = np.partition(distances, k - 1, axis=1)[:, k - 1 : k] if len(x) else distances[:, :1]
+        near = (distances <= reach + 1e-9 * (1.0 + np.abs(reach))).astype(np.float64)
+        return np.asarray(near @ self.arrays["targets"] / near.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    def probabilities(self, features: Floats, allowed: Bools) -> NDArray[np.float64]:
+        """(n, d), (n, a) -> (n, a): 1 - epsilon on the best allowed action (the first of equals), epsilon spread evenly
+        over all allowed ones. Rows sum to 1, zero where not allowed. ValueError if a row allows nothing or its features
+        are not finite."""
+        allowed = np.asarray(allowed, dtype=bool)
+        count = allowed.sum(axis=1, keepdims=True)
+        if not count.all():
+            raise ValueError("a decision needs at least one allowed action")
+        values = self.values(features)
+        if not np.isfinite(values).all():
+            raise ValueError("features are not finite")
+        best = np.where(allowed, values, -np.inf).argmax(axis=1)
+        result = np.where(allowed, self.epsilon / count, 0.0)
+        result[np.arange(len(result)), best] += 1.0 - self.epsilon
+        return result
+
+
+# ------------------------------------------------------------------------------------------------------------ router
+
+SCHEMA = "policy-bundle/1"
+MANIFEST_BYTES = 4 << 20
+FILE_BYTES = 256 << 20
+BUCKETS = 100_000  # of the canary: thousandths of a percent
+
+
+_SYSTEM = random.SystemRandom()  # asked at every draw (0.5 us): forked workers can never share a stream
+
+
+class PolicyError(RuntimeError):
+    """A policy folder that must not be used, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What was chosen, with what probability within its arm, by which policy and why.
+
+    reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
+    expired, no_candidates, error:<type>.
+    """
+
+    action: str
+    propensity: float
+    policy: str
+    version: str
+    arm: Arm
+    reason: str
+    features: Floats  # (DIM,)
+    candidates: tuple[str, ...]
+    probabilities: tuple[float, ...]  # of the candidates, in their order
+
+
+def attributes(decision: Decision, requested_model: str | None = None) -> dict[str, str | float]:
+    """Span attributes of a decision. Candidates and probabilities are left out beyond 16 actions."""
+    result: dict[str, str | float] = {
+        "policy.id": decision.policy,
+        "policy.version": decision.version,
+        "policy.action": decision.action,
+        "policy.propensity": decision.propensity,
+        "policy.arm": decision.arm,
+        "policy.reason": decision.reason,
+        "policy.draw": "fresh",
+        "policy.features": encode_features(decision.features),
+        "policy.features.spec": SPEC,
+        "policy.features.hash": features_hash(decision.features),
+    }
+    if len(decision.candidates) <= 16:
+        result["policy.candidates"] = json.dumps(decision.candidates)
+        result["policy.probabilities"] = json.dumps(decision.probabilities)
+    if requested_model:
+        result["policy.requested_model"] = requested_model
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Router:
+    """A loaded policy. `decide` answers always; whatever is in doubt goes to the incumbent."""
+
+    model: Model
+    folder: Path
+    policy_id: str
+    version: str
+    revision: int
+    virtual_model: str
+    incumbent: str
+    enabled: bool
+    not_before: float  # unix seconds
+    expires: float  # unix seconds
+    canary: float  # share of sessions under the policy
+    explore: float  # share of sessions drawn evenly
+    salt: str
+    draw: Callable[[], float] = field(repr=False)
+    now: Callable[[], float] = field(repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        draw: Callable[[], float] = _SYSTEM.random,
+        now: Callable[[], float] = time.time,
+    ) -> Router:
+        """The policy in `folder`, after its files, hashes, feature rules, weights and self-test are checked.
+
+        PolicyError with the reason if any of them fails.
+        """
+        folder = Path(folder)
+        try:
+            manifest = read_manifest(folder)
+            model = read_model(folder, manifest)
+            _self_test(model, manifest)
+            canary = manifest["canary"]
+            router = cls(
+                model=model,
+                folder=folder,
+                policy_id=_text_of(manifest, "policy_id"),
+                version=_text_of(manifest, "version"),
+                revision=int(manifest["revision"]),
+                virtual_model=_text_of(manifest, "virtual_model"),
+                incumbent=_text_of(manifest, "incumbent"),
+                enabled=manifest["enabled"] is True,
+                not_before=_moment(manifest.get("not_before"), -math.inf),
+                expires=_moment(manifest.get("expires_at"), math.inf),
+                canary=float(canary["percent"]) / 100.0,
+                explore=float(canary.get("explore_percent", 0.0)) / 100.0,
+                salt=str(canary["salt"]),
+                draw=draw,
+                now=now,
+            )
+            if router.incumbent not in model.actions:
+                raise PolicyError(f"the incumbent {router.incumbent} is not among the actions {list(model.actions)}")
+            if not (router.canary >= 0.0 <= router.explore and router.canary + router.explore <= 1.0 + 1e-9):
+                raise PolicyError("canary percentages must lie between 0 and 100 together")
+        except PolicyError as error:
+            raise PolicyError(f"{folder}: {error}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise PolicyError(f"{folder}: {type(error).__name__}: {error}") from error
+        return router
+
+    def decide(self, context: Mapping[str, object], candidates: Collection[str] | None = None) -> Decision:
+        """Choose among the policy's actions (those in `candidates`, where given). Never raises.
+
+        context: messages, tools, response_format, metadata (session), history. If the incumbent is needed but not among
+        the candidates, the first candidate known to the policy takes its place.
+        """
+        allowed = self.model.actions
+        features = featurise(context)
+        try:
+            if candidates is not None:
+                offered = {candidates} if isinstance(candidates, str) else set(candidates)
+                allowed = tuple(action for action in allowed if action in offered)
+            held = "no_candidates" if not allowed else self._held()
+            if held:
+                return self._fixed(allowed, held, features)
+            arm = self._arm(_session(context))
+            if arm == "control":
+                return self._fixed(allowed, "canary", features)
+            if arm == "explore":
+                shares = [1.0 / len(allowed)] * len(allowed)
+            else:
+                mask = np.array([[action in allowed for action in self.model.actions]])
+                row = self.model.probabilities(features[None, :], mask)[0]
+                shares = [float(share) for share in row[mask[0]]]
+            place = _pick(shares, self.draw())
+            return Decision(
+                action=allowed[place],
+                propensity=shares[place],
+                policy=self.policy_id,
+                version=self.version,
+                arm=arm,
+                reason="policy" if arm == "treatment" else "explore",
+                features=features,
+                candidates=allowed,
+                probabilities=tuple(shares),
+            )
+        except Exception as error:  # a request must be answered whatever is wrong with the policy or the context
+            return self._fixed(allowed, f"error:{type(error).__name__}", features)
+
+    def _held(self) -> str:
+        """Why the policy may not choose now; empty if it may."""
+        if os.environ.get("RETROUTE_KILL", "0") not in ("", "0") or (self.folder / "KILL").exists():
+            return "kill_switch"
+        if not self.enabled:
+            return "disabled"
+        now = self.now()
+        if now < self.not_before:
+            return "not_yet_valid"
+        return "expired" if now >= self.expires else ""
+
+    def _arm(self, session: str) -> Arm:
+        """Sticky for a session; a request without one is drawn by itself."""
+        if self.canary >= 1.0:
+            return "treatment"
+        digest = hashlib.sha256(f"{self.salt}:{session}".encode("utf-8", "replace")).digest()
+        share = int.from_bytes(digest[:8], "big") % BUCKETS / BUCKETS if session else self.draw()
+        if share < self.canary:
+            return "treatment"
+        return "explore" if share < self.canary + self.explore else "control"
+
+    def _fixed(self, allowed: tuple[str, ...], reason: str, features: Floats) -> Decision:
+        action = self.incumbent if self.incumbent in allowed or not allowed else allowed[0]
+        names = allowed or (action,)
+        return Decision(
+            action=action,
+            propensity=1.0,
+            policy=self.policy_id,
+            version=self.version,
+            arm="control",
+            reason=reason,
+            features=features,
+            candidates=names,
+            probabilities=tuple(1.0 if name == action else 0.0 for name in names),
+        )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """manifest.json, after the hash, size and place of every file it names and the feature rules are checked.
+    PolicyError otherwise."""
+    data = _read(folder, "manifest.json", MANIFEST_BYTES)
+    manifest = json.loads(data)
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        raise PolicyError(f"manifest.json is not of schema {SCHEMA}")
+    spec = manifest["features"]
+    if (spec["spec"], spec["spec_sha256"], spec["dim"]) != (SPEC, SPEC_SHA256, DIM):
+        raise PolicyError(f"made for feature rules {spec['spec']}, this runtime has {SPEC}")
+    for name in ("weights.npz", "runtime.py"):
+        if name not in manifest["files"]:
+            raise PolicyError(f"manifest.json does not name {name}")
+    for name, expected in manifest["files"].items():
+        if "sha256:" + hashlib.sha256(_read(folder, name, FILE_BYTES)).hexdigest() != expected:
+            raise PolicyError(f"{name} is not the file the manifest was written for (sha256 differs)")
+    return manifest
+
+
+def read_model(folder: Path, manifest: Mapping[str, Any]) -> Model:
+    """The model in weights.npz; ValueError or PolicyError if it is not one."""
+    path = folder / "weights.npz"
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > FILE_BYTES:
+            raise PolicyError(f"weights.npz unpacks to more than {FILE_BYTES >> 20} MiB")
+    with np.load(path, allow_pickle=False) as arrays:
+        weights = {name: arrays[name] for name in arrays.files}
+    model = Model(manifest["model"], tuple(manifest["actions"]), weights, float(manifest["exploration"]["epsilon"]))
+    if model.kind != "constant" and weights["mean"].shape != (DIM,):
+        raise PolicyError(f"mean must have shape ({DIM},), got {weights['mean'].shape}")
+    return model
+
+
+def _self_test(model: Model, manifest: Mapping[str, Any]) -> None:
+    for number, case in enumerate(manifest["selftest"], start=1):
+        features = featurise(case["context"])
+        if features_hash(features) != case["features_hash"]:
+            raise PolicyError(f"self-test {number}: features differ from those the policy was trained with")
+        got = model.probabilities(features[None, :], np.ones((1, len(model.actions)), dtype=bool))[0]
+        expected = np.asarray(case["probabilities"], dtype=np.float64)
+        if got.shape != expected.shape or np.abs(got - expected).max() > 1e-4:
+            raise PolicyError(f"self-test {number}: probabilities differ by more than 1e-4")
+
+
+def _read(folder: Path, name: str, limit: int) -> bytes:
+    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise PolicyError(f"{name!r} is not a file name inside the policy folder")
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        raise PolicyError(f"{name} is missing or not a plain file")
+    if path.stat().st_size > limit:
+        raise PolicyError(f"{name} is larger than {limit >> 20} MiB")
+    return path.read_bytes()
+
+
+def _text_of(manifest: Mapping[str, Any], key: str) -> str:
+    value = manifest[key]
+    if not isinstance(value, str) or not value:
+        raise PolicyError(f"{key} must be a text")
+    return value
+
+
+def _moment(value: object, otherwise: float) -> float:
+    """Unix seconds of an ISO 8601 time with offset; `otherwise` for null."""
+    if value is None:
+        return otherwise
+    moment = datetime.fromisoformat(str(value))
+    if moment.tzinfo is None:
+        raise PolicyError(f"the time {value} has no offset from UTC")
+    return moment.timestamp()
+
+
+def _session(context: Mapping[str, object]) -> str:
+    metadata = context.get("metadata")
+    session = metadata.get("session") if isinstance(metadata, Mapping) else None
+    return "" if session is None else str(session)
+
+
+def _pick(shares: Sequence[float], uniform: float) -> int:
+    """Place of the share that `uniform` in [0, 1) falls into; never one of zero."""
+    last = 0
+    for place, share in enumerate(shares):
+        if share > 0.0:
+            last = place
+            if uniform < share:
+                return place
+            uniform -= share
+    return last
