@@ -1,0 +1,138 @@
+"""The policy folder: manifest.json, weights.npz and a byte copy of the runtime.
+
+The same inputs give the same bytes. A folder is a policy from the moment its manifest is there: it is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.errors import UsageError
+from optimizer import runtime
+from optimizer.runtime import Model, PolicyError, Router
+
+SELF_TEST: tuple[Mapping[str, object], ...] = (
+    {"messages": [{"role": "user", "content": "What is the capital of France?"}]},
+    {
+        "messages": [
+            {"role": "system", "content": "You are a careful analyst."},
+            {"role": "user", "content": [{"type": "text", "text": "Compute 17 * 23, then explain each step as JSON."}]},
+        ],
+        "tools": [{"type": "function"}],
+        "response_format": {"type": "json_object"},
+    },
+    {"messages": [{"role": "user", "content": "Écris un poème — 詩を書いて 🙂\n- A. yes\n- B. no"}], "history": [{}]},
+)
+"""Contexts that are tested at every load unless others are given: they show that the features still come out alike."""
+
+
+def write_policy(
+    folder: Path,
+    model: Model,
+    *,
+    policy_id: str,
+    version: str,
+    revision: int,
+    virtual_model: str,
+    incumbent: str,
+    evaluation: Mapping[str, object],
+    created_at: str,
+    canary_percent: float = 100.0,
+    explore_percent: float = 0.0,
+    not_before: str | None = None,
+    expires_at: str | None = None,
+    selftest_contexts: Sequence[Mapping[str, object]] = (),
+) -> None:
+    """Write `model` as the policy in `folder`, replacing the one that may be there; a KILL file stays.
+
+    Times are ISO 8601 with offset. `selftest_contexts` end up in the manifest: give none that hold users' text.
+    ValueError if the incumbent is not an action, or a number in `evaluation` is not finite.
+    """
+    if incumbent not in model.actions:
+        raise ValueError(f"the incumbent {incumbent} is not among the actions {list(model.actions)}")
+    members = {
+        "weights.npz": _npz(model.arrays),
+        "runtime.py": Path(runtime.__file__).read_bytes(),
+    }
+    manifest = {
+        "schema": runtime.SCHEMA,
+        "policy_id": policy_id,
+        "version": version,
+        "revision": revision,
+        "created_at": created_at,
+        "not_before": not_before,
+        "expires_at": expires_at,
+        "virtual_model": virtual_model,
+        "incumbent": incumbent,
+        "actions": list(model.actions),
+        "model": model.kind,
+        "features": {"spec": runtime.SPEC, "spec_sha256": runtime.SPEC_SHA256, "dim": runtime.DIM},
+        "exploration": {
+            "kind": "epsilon-greedy",
+            "epsilon": model.epsilon,
+            "min_propensity": model.epsilon / len(model.actions),
+        },
+        # The salt outlives versions: a session keeps its arm when the policy is renewed.
+        "canary": {
+            "percent": canary_percent,
+            "explore_percent": explore_percent,
+            "salt": policy_id,
+            "unit": "session",
+        },
+        "enabled": True,
+        "selftest": [_self_test(model, context) for context in selftest_contexts or SELF_TEST],
+        "files": {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in members.items()},
+        "evaluation": dict(evaluation),
+    }
+    text = json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+    write_files(folder, members | {"manifest.json": text.encode()})
+
+
+def read_policy(folder: Path) -> tuple[Model, Mapping[str, Any]]:
+    """The checked model and manifest of a policy folder. UsageError naming the file that is missing or changed."""
+    try:
+        router = Router.load(folder)
+        return router.model, runtime.read_manifest(folder)
+    except PolicyError as error:
+        raise UsageError(
+            f"cannot use the policy in {error}", hint="Train again with `retroute nightly`, or restore the file."
+        ) from error
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write each file beside its place and rename it there, in the order given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        beside = folder / f".{name}.{os.getpid()}.tmp"
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(folder / name)
+
+
+def _self_test(model: Model, context: Mapping[str, object]) -> dict[str, object]:
+    features = runtime.featurise(context)
+    row = model.probabilities(features[None, :], np.ones((1, len(model.actions)), dtype=bool))[0]
+    return {"context": context, "features_hash": runtime.features_hash(features), "probabilities": row.tolist()}
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """An npz archive without clock, compression or pickle: equal arrays, equal bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), version=(1, 0), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0)), member.getvalue())
+    return buffer.getvalue()
