@@ -1,0 +1,344 @@
+"""The command line: parses, calls one function, prints.
+
+stdout is the result, stderr everything else. Exit codes: 0 done, 1 the work failed, 2 wrong usage or input, 130
+interrupted; `nightly` also 3 (no decision with an outcome) and 4 (another run holds the lock). Whatever is heavy is
+imported inside the command that needs it: `retroute --help` loads click and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ingest.errors import AppError, UsageError, WorkError
+
+if TYPE_CHECKING:
+    from ingest.converter import ConverterOptions
+    from optimizer.config import Settings
+
+INTERRUPTED = 130
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def home_option(command: Command) -> Command:
+    return click.option(
+        "--home",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="RETROUTE_HOME",
+        default=Path("retroute-home"),
+        show_default="RETROUTE_HOME or ./retroute-home",
+        help="Folder that holds everything.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+
+def services_option(command: Command) -> Command:
+    help_text = "Only this service; may be repeated. [default: all]"
+    return click.option("--service", "services", multiple=True, metavar="NAME", help=help_text)(command)
+
+
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"retroute {version('retroute')}")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Turn the traces of an LLM app into a routing policy with honest savings.
+
+    \b
+    Example, everything on sample data:
+      retroute demo
+    Example, on your own:
+      retroute collect                # then point your OTLP exporter at http://127.0.0.1:4318
+      retroute nightly
+      retroute dashboard
+    """
+
+
+@cli.command(short_help="Receive OTLP telemetry.")
+@home_option
+@click.option("--host", metavar="HOST", help="Address to listen on. [default: 127.0.0.1]")
+@click.option("--port", type=int, metavar="PORT", help="OTLP/HTTP port; 0 takes any free one. [default: 4318]")
+@click.option(
+    "--grpc-port", type=int, metavar="PORT", help="Reserved for OTLP/gRPC, which this version does not serve."
+)
+def collect(home: Path, host: str | None, port: int | None, grpc_port: int | None) -> None:
+    """Receive OTLP traces, logs and scores until interrupted.
+
+    \b
+    Example:
+      retroute collect --home /var/lib/retroute --port 4318
+    """
+    from ingest import collector
+
+    flags = {"collector.host": host, "collector.port": port, "collector.grpc_port": grpc_port}
+    settings = _settings(home, flags)
+    c = settings.collector
+    collector.run(home, c.host, c.port, c.grpc_port, _converter_options(settings), tokens=c.tokens, cors=c.cors)
+
+
+@cli.command("import", short_help="Read OTLP files.")
+@home_option
+@json_option
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="PATH...")
+def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
+    """Read OTLP files: .json, .jsonl, .pb, each also with .gz, or folders of them.
+
+    A broken line is reported with its file and number, the rest is imported, and the exit code is 1.
+
+    \b
+    Example:
+      retroute import traces/ yesterday.jsonl.gz
+    """
+    from ingest.importers import otlp_files
+    from optimizer import report
+
+    options = _converter_options(_settings(home))
+    with report.progress() as show:
+        done = otlp_files.import_paths(home, paths, options, progress=lambda _count: show("importing", 0.0))
+        show("importing", 1.0)
+    result = {"files": done.files, "records": done.records, "spans": done.spans, "problems": list(done.problems)}
+    for problem in done.problems:
+        click.echo(problem, err=True)
+    if as_json:
+        click.echo(report.to_json(result))
+    else:
+        click.echo(f"Imported {done.spans} spans in {done.records} requests from {done.files} files.")
+    if done.problems:
+        raise WorkError(f"{len(done.problems)} parts could not be read; the rest is imported", "They are named above.")
+
+
+@cli.command(short_help="Query the lake.")
+@home_option
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+)
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file instead of stdout.")
+@click.argument("query")
+def sql(home: Path, form: str, as_json: bool, output: Path | None, query: str) -> None:
+    """Query the lake, read-only, also while the collector runs.
+
+    Tables: calls, spans, scores, contents, events, prices, ingest_log.
+
+    \b
+    Example:
+      retroute sql "select service, count(*) as calls, sum(cost_usd) as usd from calls group by all"
+    """
+    from ingest.lake import Lake
+    from optimizer import report
+
+    form = "json" if as_json else form
+    if form == "parquet" and output is None:
+        raise UsageError("parquet is not for a terminal", "Add --output FILE.")
+    with Lake.open(home) as lake:
+        frame = lake.sql(query)
+    report.write_frame(frame, form, output)
+
+
+@cli.command(short_help="Learn policies.")
+@home_option
+@services_option
+@json_option
+def train(home: Path, services: tuple[str, ...], as_json: bool) -> None:
+    """Learn policies from what was collected; prints the run's id.
+
+    \b
+    Example:
+      retroute train --service assistant
+    """
+    from optimizer import pipeline, report
+
+    settings = _settings(home)
+    with report.progress() as show:
+        run_id = pipeline.train(home, settings, services or None, show)
+    click.echo(report.to_json({"run_id": run_id}) if as_json else run_id)
+
+
+@cli.command(short_help="Estimate and judge a run's policies.")
+@home_option
+@json_option
+@click.argument("run_id", required=False)
+def evaluate(home: Path, as_json: bool, run_id: str | None) -> None:
+    """Estimate what a run's policies would have cost and scored, and judge them. RUN_ID: the newest by default.
+
+    \b
+    Example:
+      retroute evaluate
+    """
+    from optimizer import pipeline, report
+
+    settings = _settings(home)
+    with report.progress() as show:
+        result = pipeline.evaluate(home, settings, run_id, show)
+    report.show(result, as_json)
+
+
+@cli.command(short_help="Train, evaluate, judge and write bundles.")
+@home_option
+@services_option
+@json_option
+def nightly(home: Path, services: tuple[str, ...], as_json: bool) -> None:
+    """Train, evaluate, judge, and write the bundles that may be deployed: everything a night needs.
+
+    Exit code 0 whatever the verdicts, 3 when no decision has an outcome, 4 when another run holds the lock.
+
+    \b
+    Example, in a crontab:
+      15 3 * * *  retroute nightly --home /var/lib/retroute
+    """
+    from optimizer import pipeline, report
+
+    settings = _settings(home)
+    with report.progress() as show:
+        result = pipeline.nightly(home, settings, services or None, show)
+    report.show(result, as_json)
+
+
+@cli.command(short_help="List the runs.")
+@home_option
+@json_option
+def runs(home: Path, as_json: bool) -> None:
+    """List the runs, newest first, with their verdicts and where they are active.
+
+    \b
+    Example:
+      retroute runs --json
+    """
+    from optimizer import pipeline, report
+
+    report.show_runs(pipeline.list_runs(home), as_json)
+
+
+@cli.command(short_help="Write a policy's bundle for a gateway.")
+@home_option
+@click.option("--target", type=click.Choice(["litellm"]), required=True, help="What the bundle is for.")
+@click.option("--service", required=True, metavar="NAME", help="Whose policy.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write.")
+@click.option(
+    "--run", "run_id", metavar="RUN_ID", help="Take this run's policy. [default: the active run, else the newest]"
+)
+@click.option("--unproven", is_flag=True, help="Export although the verdict is not 'deploy'.")
+def export(home: Path, target: str, service: str, out: Path, run_id: str | None, unproven: bool) -> None:
+    """Write a policy as a bundle for a gateway; prints the folder.
+
+    \b
+    Example:
+      retroute export --target litellm --service assistant --out assistant-bundle
+    """
+    from optimizer import published
+    from optimizer.export import litellm
+
+    policy = published.find(home, service, run_id)
+    policy.require_deployable(unproven)
+    litellm.export(policy.folder, out, service)
+    click.echo(f"{target}: policy {policy.policy_id} of run {policy.run_id}, verdict {policy.verdict}", err=True)
+    click.echo(str(out))
+
+
+@cli.command(short_help="Show the dashboard in the browser.")
+@home_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
+def dashboard(home: Path, host: str, port: int) -> None:
+    """Show the dashboard in the browser until interrupted.
+
+    \b
+    Example:
+      retroute dashboard --port 8501
+    """
+    from optimizer import board
+
+    raise SystemExit(board.serve(home, host, port))
+
+
+@cli.command(short_help="The whole loop on sample data.")
+@home_option
+@json_option
+def demo(home: Path, as_json: bool) -> None:
+    """Send the sample traces through a collector of its own, learn from them, and check the savings against the truth.
+
+    \b
+    Example:
+      retroute demo --home /tmp/retroute-demo
+    """
+    from optimizer import demo as sample
+    from optimizer import report
+
+    with report.progress() as show:
+        result = sample.run(home, show)
+    report.show(result, as_json)
+    if not as_json:
+        report.show_next(sample.next_commands(home, result))
+
+
+def _settings(home: Path, flags: Mapping[str, object] | None = None) -> Settings:
+    from optimizer import config
+
+    return config.load(home, flags or {})
+
+
+def _converter_options(settings: Settings) -> ConverterOptions:
+    from ingest.converter import ConverterOptions
+
+    return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices)
+
+
+def _say(message: str, hint: str) -> None:
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+
+
+def _terminate(_number: int, _frame: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)  # so that `finally` blocks stop what was started
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code. An error that nobody foresaw keeps its traceback."""
+    try:
+        code = cli.main(args=arguments, prog_name="retroute", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except AppError as error:
+        _say(error.message, error.hint)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        _say(error.format_message(), f"Try '{context.command_path} --help'." if context else "")
+        return error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    """The `retroute` command."""
+    signal.signal(signal.SIGTERM, _terminate)
+    raise SystemExit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,377 @@
+"""Settings: defaults < retroute.toml < RETROUTE_* environment < flags.
+
+One frozen `Settings` that can say where each value came from. A key that does not exist, at any depth, is refused with
+the nearest one that does; so is a value of the wrong type or out of range. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import functools
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from ingest.errors import ConfigError
+from ingest.pricing import Price
+from optimizer.gate import Limits
+
+FILE_NAME = "retroute.toml"
+PREFIX = "RETROUTE_"
+
+Reader = Callable[[object], object]
+"""Turns what was written into the value used; raises ValueError saying what was expected."""
+
+
+@dataclass(frozen=True)
+class CollectorSettings:
+    """Where `retroute collect` listens, which browser origins may post to it (`cors`) and which bearer `tokens` open it
+    (none: everyone who can reach it)."""
+
+    host: str = "127.0.0.1"
+    port: int = 4318
+    grpc_port: int = 4317
+    cors: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class SettleSettings:
+    """A trace is settled when no span of it arrived for `quiet_s` seconds."""
+
+    quiet_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class LakeSettings:
+    """Where the lake is. None: catalogue and data files are inside the home folder."""
+
+    catalog: str | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """What is kept of prompts and answers. `content` False keeps none; `deny` names attributes that are dropped."""
+
+    content: bool = True
+    redact: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PointSettings:
+    """A decision point as the user states it. `actions` None: those that the log shows."""
+
+    actions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """What the user knows about a service. `incumbent`: the action it falls back to (None: the most frequent one).
+    `quality`: the score that counts (None: the most frequent one). `value_usd`: what one decision of full quality is
+    worth (None: quality is a limit, not a price)."""
+
+    incumbent: str | None = None
+    quality: str | None = None
+    value_usd: float | None = None
+    limits: Limits = field(default_factory=Limits)
+    points: Mapping[str, PointSettings] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be set. `sources` says for each dotted key that was set where its value came from; `source`
+    answers for any key."""
+
+    collector: CollectorSettings = field(default_factory=CollectorSettings)
+    settle: SettleSettings = field(default_factory=SettleSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    prices: tuple[Price, ...] = ()
+    services: Mapping[str, ServiceSettings] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def service(self, name: str) -> ServiceSettings:
+        """The settings of a service; the defaults when none are written."""
+        return self.services.get(name, ServiceSettings())
+
+    def source(self, key: str) -> str:
+        """Where the value of a dotted key came from: the path of the file, "environment NAME", "flag" or "default"."""
+        return self.sources.get(key, "default")
+
+
+def load(
+    home: Path, flags: Mapping[str, object] = MappingProxyType({}), environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of a home. `flags` are dotted keys; a value of None is a flag not given. Raises ConfigError."""
+    file = home / FILE_NAME
+    settings = _read_file(file) if file.is_file() else Settings()
+    settings = _overlay(settings, _from_environment(os.environ if environment is None else environment))
+    return _overlay(settings, [(key, value, "flag") for key, value in flags.items() if value is not None])
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`; None when nothing is like it."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a text")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("a list of texts")
+    return tuple(_text(item) for item in value)
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _port(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
+        raise ValueError("a whole number from 0 to 65535 (0: any free port)")
+    return value
+
+
+def _number(expected: str, holds: Callable[[float], bool]) -> Reader:
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(expected)
+        if not math.isfinite(value) or not holds(float(value)):
+            raise ValueError(expected)
+        return float(value)
+
+    return read
+
+
+def _date(value: object) -> str:
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):  # TOML has dates of its own
+        return value.isoformat()
+    try:
+        return datetime.date.fromisoformat(_text(value)).isoformat()
+    except ValueError:
+        raise ValueError("a date such as 2026-01-31") from None
+
+
+def _not_yet(default: object, read: Reader) -> Reader:
+    """A key of the file's layout that this version cannot honour: refused, because ignoring it would be worse."""
+
+    def check(value: object) -> object:
+        if read(value) != default:
+            raise ValueError("left out, because this version cannot honour it")
+        return default
+
+    return check
+
+
+_seconds = _number("seconds, 0 or more", lambda number: number >= 0)
+_usd = _number("USD per million tokens, 0 or more", lambda number: number >= 0)
+
+SECTIONS: Mapping[str, Mapping[str, Reader]] = {
+    "collector": {"host": _text, "port": _port, "grpc_port": _port, "cors": _texts, "tokens": _texts},
+    "settle": {"quiet_s": _number("seconds, from 0.1 to 86400", lambda number: 0.1 <= number <= 86400)},
+    "lake": {"catalog": _not_yet(None, _text), "data": _not_yet(None, _text)},
+    "privacy": {"content": _not_yet(True, _switch), "redact": _not_yet((), _texts), "deny": _not_yet((), _texts)},
+}
+PRICE: Mapping[str, Reader] = {
+    "model": _text,
+    "provider": _text,
+    "from": _date,
+    "input": _usd,
+    "output": _usd,
+    "cache_read": _usd,
+    "cache_write": _usd,
+}
+SERVICE: Mapping[str, Reader] = {
+    "incumbent": _text,
+    "quality": _text,
+    "value_usd": _number("USD above 0", lambda number: number > 0),
+}
+LIMITS: Mapping[str, Reader] = {
+    "quality_margin": _number("a share from 0 to 1 (0.01 is one point)", lambda number: 0 <= number <= 1),
+    "confidence": _number("a share above 0.5 and below 1 (0.95)", lambda number: 0.5 < number < 1),
+    "latency_s": _seconds,
+}
+POINT: Mapping[str, Reader] = {"actions": _texts}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a value is written: for error messages."""
+
+    origin: str
+    key: str = ""
+
+    def __truediv__(self, name: str) -> _Place:
+        return _Place(self.origin, f"{self.key}.{name}" if self.key else name)
+
+    def unknown(self, name: str, known: Iterable[str]) -> ConfigError:
+        names = sorted(known)
+        near = nearest(name, names)
+        where = f"in [{self.key}] " if self.key else ""
+        hint = f"Did you mean '{near}'?" if near else f"Known here: {', '.join(names)}."
+        return ConfigError(f"{self.origin}: unknown key '{name}' {where}".rstrip(), hint)
+
+    def wrong(self, expected: str, value: object) -> ConfigError:
+        got = "a hidden value" if self.key.endswith("tokens") else repr(value)
+        return ConfigError(f"{self.origin}: {self.key} must be {expected}, got {got}")
+
+    def table(self, value: object) -> Mapping[str, object]:
+        if not isinstance(value, dict):
+            raise self.wrong("a table", value)
+        return value
+
+    def read(self, table: Mapping[str, object], readers: Mapping[str, Reader]) -> dict[str, object]:
+        """The values of a table whose keys are all known."""
+        values: dict[str, object] = {}
+        for name, value in table.items():
+            if name not in readers:
+                raise self.unknown(name, readers)
+            values[name] = (self / name).value(value, readers[name])
+        return values
+
+    def value(self, value: object, reader: Reader) -> object:
+        try:
+            return reader(value)
+        except ValueError as error:
+            raise self.wrong(str(error), value) from None
+
+
+def _read_file(file: Path) -> Settings:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    top = _Place(str(file))
+    settings = Settings()
+    values: list[tuple[str, object, str]] = []
+    for name, content in document.items():
+        place = top / name
+        if name in SECTIONS:
+            section = place.read(place.table(content), SECTIONS[name])
+            values += [(f"{name}.{key}", value, str(file)) for key, value in section.items()]
+        elif name == "prices":
+            settings = replace(settings, prices=_prices(place, content))
+        elif name == "services":
+            table = place.table(content)
+            services = {service: _service(place / service, part) for service, part in table.items()}
+            settings = replace(settings, services=MappingProxyType(services))
+        else:
+            raise top.unknown(name, [*SECTIONS, "prices", "services"])
+    written = {key: str(file) for name in ("prices", "services") if name in document for key in _leaves(document, name)}
+    return _overlay(replace(settings, sources=MappingProxyType(written)), values)
+
+
+def _leaves(document: Mapping[str, object], name: str) -> list[str]:
+    content = document[name]
+    if not isinstance(content, dict):
+        return [name]
+    return [f"{name}.{leaf}" for key in content for leaf in _leaves(content, key)]
+
+
+def _prices(place: _Place, content: object) -> tuple[Price, ...]:
+    if not isinstance(content, list):
+        raise place.wrong("[[prices]] tables", content)
+    prices = []
+    for number, item in enumerate(content, start=1):
+        entry = _Place(place.origin, f"prices[{number}]")
+        values = entry.read(entry.table(item), PRICE)
+        missing = [name for name in ("model", "input", "output") if name not in values]
+        if missing:
+            raise ConfigError(f"{entry.origin}: {entry.key} lacks {' and '.join(missing)}")
+        valid_from = values.pop("from", None)
+        prices.append(Price(valid_from=valid_from, **values))  # type: ignore[arg-type]
+    return tuple(prices)
+
+
+def _service(place: _Place, content: object) -> ServiceSettings:
+    table = dict(place.table(content))
+    limits = (place / "limits").table(table.pop("limits", {}))
+    points = (place / "points").table(table.pop("points", {}))
+    for name in table:
+        if name not in SERVICE:
+            raise place.unknown(name, [*SERVICE, "limits", "points"])
+    values = place.read(table, SERVICE)
+    return ServiceSettings(
+        limits=Limits(**(place / "limits").read(limits, LIMITS)),  # type: ignore[arg-type]
+        points=MappingProxyType({name: _point(place / "points" / name, part) for name, part in points.items()}),
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def _point(place: _Place, content: object) -> PointSettings:
+    values = place.read(place.table(content), POINT)
+    return PointSettings(**values)  # type: ignore[arg-type]
+
+
+def _overlay(settings: Settings, values: Iterable[tuple[str, object, str]]) -> Settings:
+    """The settings with (dotted key, raw value, origin) laid over them."""
+    sources = dict(settings.sources)
+    for key, raw, origin in values:
+        section, _, name = key.partition(".")
+        if name not in SECTIONS.get(section, {}):
+            raise _Place(origin).unknown(key, [f"{part}.{leaf}" for part in SECTIONS for leaf in SECTIONS[part]])
+        value = _Place(origin, key).value(raw, SECTIONS[section][name])
+        settings = replace(settings, **{section: replace(getattr(settings, section), **{name: value})})
+        sources[key] = origin
+    return replace(settings, sources=MappingProxyType(sources))
+
+
+_VARIABLES = {
+    f"{PREFIX}{section}_{name}".upper(): f"{section}.{name}" for section in SECTIONS for name in SECTIONS[section]
+}
+
+# Kubernetes announces a service named retroute-... to every pod of its namespace by variables of this form.
+_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+
+
+def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    values: list[tuple[str, object, str]] = []
+    for variable, written in sorted(environment.items()):
+        if not variable.startswith(PREFIX) or variable == "RETROUTE_HOME":
+            continue
+        if _KUBERNETES.search(variable) or (variable.endswith("_PORT") and "://" in written):
+            continue
+        origin = f"environment {variable}"
+        if variable not in _VARIABLES:
+            near = nearest(variable, [*_VARIABLES, "RETROUTE_HOME"])
+            hint = f"Did you mean {near}?" if near else f"Known: RETROUTE_HOME, {', '.join(sorted(_VARIABLES))}."
+            raise ConfigError(f"environment: unknown variable {variable}", hint)
+        key = _VARIABLES[variable]
+        section, _, name = key.partition(".")
+        default = getattr(getattr(Settings(), section), name)
+        values.append((key, _Place(origin, key).value(written, functools.partial(_parsed, like=default)), origin))
+    return values
+
+
+def _parsed(text: object, like: object) -> object:
+    """A variable's text as the type of the setting's default. Lists are separated by commas."""
+    written = str(text).strip()
+    if isinstance(like, bool):
+        if written.lower() not in ("true", "false"):
+            raise ValueError("true or false")
+        return written.lower() == "true"
+    if isinstance(like, tuple):
+        return tuple(part.strip() for part in written.split(",") if part.strip())
+    if isinstance(like, int | float):
+        try:
+            return int(written) if isinstance(like, int) else float(written)
+        except ValueError:
+            raise ValueError("a number") from None
+    return written

@@ -1,0 +1,297 @@
+"""What a person reads in the terminal: progress, tables, verdicts. The numbers are the pipeline's.
+
+An estimate E is the pipeline's {value, low, high, kind, reason, ...}; a refused one has a null value and a reason,
+which is printed in words. The demo's estimates also carry `truth`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ingest.errors import UsageError, WorkError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Show = Callable[[str, float], None]
+"""(what is being done, share done from 0 to 1)."""
+Record = Mapping[str, Any]
+
+VERDICTS = {
+    "deploy": "Deploy",
+    "promising": "Promising",
+    "keep": "Keep today's routing",
+    "cannot_tell": "Your logs cannot tell",
+}
+POLICIES = {
+    "today": "today",
+    "cheapest": "cheapest",
+    "strongest": "strongest",
+    "cost_matched_random": "cost-matched random",
+    "suggested": "suggested",
+}
+SHOWN_ROWS = 200
+WIDTH = 120
+"""Columns where the output is not a terminal."""
+
+
+def to_json(result: object) -> str:
+    """JSON of a result; NaN becomes null, numpy's numbers and arrays become JSON's."""
+    return orjson.dumps(
+        result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    ).decode()
+
+
+def usd(value: float) -> str:
+    digits = 2 if abs(value) >= 1 else 4
+    return f"{'-' if value < 0 else ''}${abs(value):,.{digits}f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    return f"{100 * value:+.1f} points"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def estimate(record: Record | None, unit: Callable[[float], str]) -> str:
+    """An estimate with its interval, and with the truth where it is known."""
+    if record is None:
+        return "none"
+    value, low, high = (record.get(name) for name in ("value", "low", "high"))
+    text = "refused" if value is None else unit(value)
+    if value is not None and low is not None and high is not None:
+        text += f" [{unit(low)}, {unit(high)}]"
+    if record.get("truth") is not None:
+        text += f"\ntruth {unit(record['truth'])}"
+    return text
+
+
+def refusals(service: Record) -> list[str]:
+    """Why estimates of a service are refused, one sentence each."""
+    found: dict[str, list[str]] = {}
+    labelled = [("savings", service.get("savings_usd_per_1k")), ("quality change", service.get("quality_change"))]
+    labelled.append(("latency change", service.get("latency_change_s")))
+    for row in service.get("table", ()):
+        name = POLICIES.get(row["policy"], row["policy"])
+        labelled += [(f"{name}'s {what}", row.get(key)) for key, what, _ in COLUMNS]
+    for name, record in labelled:
+        if record is not None and record.get("value") is None and record.get("reason"):
+            found.setdefault(record["reason"], []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
+
+
+COLUMNS: Sequence[tuple[str, str, Callable[[float], str]]] = (
+    ("cost_usd_per_1k", "cost per 1,000", usd),
+    ("quality", "quality", percent),
+    ("latency_s", "latency", seconds),
+)
+
+
+def table(name: str, service: Record) -> Table:
+    """The policies of a service side by side."""
+    grid = Table(title=f"{escape(name)}: {verdict(service)}", title_justify="left", title_style="bold", show_lines=True)
+    grid.add_column("policy")
+    for _, title, _ in COLUMNS:
+        grid.add_column(title, justify="right")
+    for row in service.get("table", ()):
+        label = POLICIES.get(row["policy"], row["policy"])
+        if row.get("label"):
+            label += f"\n{row['label']}"
+        grid.add_row(escape(label), *(escape(estimate(row.get(key), unit)) for key, _, unit in COLUMNS))
+    return grid
+
+
+def verdict(service: Record) -> str:
+    return VERDICTS.get(service["verdict"], str(service["verdict"]))
+
+
+def reasons(service: Record) -> list[str]:
+    """One line per condition of the gate; an unmet one also says what would help."""
+    lines = []
+    for reason in service.get("reasons", ()):
+        met = "met" if reason["holds"] else "NOT met"
+        line = f"{met}: {reason['condition']}: {reason['got']} (needed: {reason['needed']})"
+        lines.append(line if reason["holds"] or not reason.get("remedy") else f"{line}. {reason['remedy']}")
+    plan = service.get("plan")
+    return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
+
+
+def show(result: Record, as_json: bool) -> None:
+    """Prints what nightly, evaluate or demo found."""
+    if as_json:
+        print(to_json(result))
+        return
+    console = _console()
+    for name, service in sorted(result["services"].items()):
+        console.print()
+        console.print(table(name, service))
+        one_line = {key: estimate(service.get(key), unit).replace("\n", ", ") for key, unit in CHANGES.items()}
+        console.print(
+            f"  savings per 1,000 decisions {one_line['savings_usd_per_1k']}; quality {one_line['quality_change']};"
+            f" latency {one_line['latency_change_s']}",
+            markup=False,
+        )
+        for line in reasons(service):
+            console.print(f"  {line}", markup=False)
+        for line in refusals(service):
+            console.print(f"  refused, {line}", markup=False)
+        if service.get("bundle"):
+            console.print(f"  bundle: {service['bundle']}", markup=False)
+    if not result["services"]:
+        console.print("No service has decisions to judge.")
+    console.print()
+    console.print(_closing(result), markup=False)
+
+
+CHANGES: Mapping[str, Callable[[float], str]] = {
+    "savings_usd_per_1k": usd,
+    "quality_change": points,
+    "latency_change_s": seconds,
+}
+
+
+def _closing(result: Record) -> str:
+    parts = []
+    if "spans_sent" in result:
+        parts.append(f"{result['spans_sent']:,} spans sent, {result['spans_stored']:,} stored")
+    parts += [f"{result[key]:,} {key}" for key in ("calls", "decisions") if key in result]
+    if "seconds" in result:
+        parts.append(f"{result['seconds']:.0f} s")
+    return ", ".join(parts)
+
+
+def show_next(commands: Sequence[tuple[str, str]]) -> None:
+    """Prints what to do next: (command, what it does)."""
+    console = _console()
+    console.print()
+    console.print("Next:")
+    for command, purpose in commands:
+        console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"      {purpose}", markup=False)
+
+
+def show_runs(runs: Sequence[Record], as_json: bool) -> None:
+    """Prints the list of runs."""
+    if as_json:
+        print(to_json(list(runs)))
+        return
+    if not runs:
+        print("No runs yet. `retroute nightly` makes one.")
+        return
+    grid = Table("run", "made", "service", "verdict", "active")
+    for run in runs:
+        for position, (name, outcome) in enumerate(sorted(run["services"].items())):
+            first = (run["run_id"], str(run["created_at"])) if position == 0 else ("", "")
+            active = "yes" if name in run.get("active", ()) else ""
+            grid.add_row(*first, escape(name), VERDICTS.get(outcome, str(outcome)), active)
+        if not run["services"]:
+            grid.add_row(run["run_id"], str(run["created_at"]), "none", "", "")
+    _console().print(grid)
+
+
+def write_frame(frame: pl.DataFrame, form: str, output: Path | None) -> None:
+    """Writes a query's result as table, json, csv or parquet. Raises UsageError for a type the form cannot hold."""
+    import polars as pl
+
+    if form == "parquet" and output is not None:
+        with _writing(output):
+            frame.write_parquet(output)
+        return
+    if form == "csv":
+        nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+        if nested:
+            raise UsageError(f"csv cannot hold the nested column '{nested[0]}'", "Use --format json or parquet.")
+        text = frame.write_csv()
+    elif form == "json":
+        text = frame.with_columns(pl.col(pl.Binary).bin.encode("base64")).write_json() + "\n"
+    else:
+        text = _drawn(frame, sys.stdout if output is None else None)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with _writing(output):
+        output.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"cannot write {output}: {error.strerror or error}") from None
+
+
+def _drawn(frame: pl.DataFrame, stream: Any) -> str:
+    grid = Table(*(escape(name) for name in frame.columns))
+    for row in frame.head(SHOWN_ROWS).iter_rows():
+        grid.add_row(*("" if value is None else escape(str(value)) for value in row))
+    console = _console(stream)
+    with console.capture() as drawn:
+        console.print(grid)
+        if frame.height > SHOWN_ROWS:
+            console.print(
+                f"{SHOWN_ROWS} of {frame.height:,} rows; --format csv or json gives all of them", markup=False
+            )
+    return drawn.get()
+
+
+def _console(stream: Any = None) -> Console:
+    stream = sys.stdout if stream is None else stream
+    return Console(file=stream, width=None if stream.isatty() else WIDTH, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Show]:
+    """A bar per piece of work on stderr; where that is no terminal, a line when a piece begins and one when it ends."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console) as bars:
+
+        def show_bar(what: str, share: float) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(escape(what), total=1.0)
+            bars.update(tasks[what], completed=min(max(share, 0.0), 1.0))
+
+        yield show_bar
+
+
+class _Lines:
+    """Progress as lines of text."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, float] = {}
+
+    def __call__(self, what: str, share: float) -> None:
+        first = what not in self._started
+        started = self._started.setdefault(what, time.monotonic())
+        if first:
+            print(f"{what} ...", file=sys.stderr, flush=True)
+        if share >= 1.0 and started >= 0:
+            self._started[what] = -1.0
+            print(f"{what}: done in {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
