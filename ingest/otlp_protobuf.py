@@ -1,0 +1,161 @@
+"""The protobuf encoding of OTLP, read with the generated messages (upb)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError as ProtobufError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ingest import otlp_repair
+from ingest.otlp_problems import INVALID_SPAN_ID, INVALID_TRACE_ID, DecodeError, Problems
+from ingest.spans import Event, LogRecord, Scope, Span, Status
+
+_REQUESTS: dict[str, Any] = {
+    "traces": ExportTraceServiceRequest,
+    "logs": ExportLogsServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+}
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+STATUSES: tuple[Status | None, ...] = (None, "ok", "error")
+
+
+def parse(body: bytes, signal: str, problems: Problems) -> Any:
+    """The request message. upb refuses a whole request for one bad text: then the texts are repaired and noted."""
+    message = _REQUESTS[signal]
+    try:
+        return message.FromString(body)
+    except ProtobufError as error:
+        try:
+            repaired, texts = otlp_repair.repair(body, message.DESCRIPTOR)
+            request = message.FromString(repaired)
+        except ProtobufError:
+            raise DecodeError(f"not a protobuf {message.DESCRIPTOR.name}: {error}") from None
+        problems.note("text that is not UTF-8, repaired", texts)
+        return request
+
+
+def spans(request: Any, problems: Problems) -> Iterator[Span]:
+    """The spans of an ExportTraceServiceRequest whose ids are valid."""
+    time = problems.time
+    for resource_spans in request.resource_spans:
+        resource = _attributes(resource_spans.resource.attributes)
+        for scope_spans in resource_spans.scope_spans:
+            scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
+            for span in scope_spans.spans:
+                trace_id, span_id, parent = span.trace_id, span.span_id, span.parent_span_id
+                if not _valid(trace_id, span_id, problems):
+                    continue
+                status = span.status
+                yield Span(
+                    trace_id.hex(),
+                    span_id.hex(),
+                    parent.hex() if len(parent) == 8 and parent != _NO_SPAN else None,
+                    span.name,
+                    KINDS[span.kind] if 0 <= span.kind < len(KINDS) else KINDS[0],
+                    time(span.start_time_unix_nano),
+                    time(span.end_time_unix_nano),
+                    STATUSES[status.code] if 0 <= status.code < len(STATUSES) else None,
+                    status.message,
+                    _attributes(span.attributes),
+                    resource,
+                    scope,
+                    tuple(
+                        Event(event.name, time(event.time_unix_nano), _attributes(event.attributes))
+                        for event in span.events
+                    ),
+                    tuple(
+                        (link.trace_id.hex(), link.span_id.hex())
+                        for link in span.links
+                        if len(link.trace_id) == 16 and len(link.span_id) == 8
+                    ),
+                )
+
+
+def logs(request: Any, problems: Problems) -> Iterator[LogRecord]:
+    """The log records of an ExportLogsServiceRequest; the observed time where there is no other."""
+    for resource_logs in request.resource_logs:
+        resource = _attributes(resource_logs.resource.attributes)
+        for scope_logs in resource_logs.scope_logs:
+            scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
+            for record in scope_logs.log_records:
+                attributes = _attributes(record.attributes)
+                trace_id, span_id = record.trace_id, record.span_id
+                yield LogRecord(
+                    problems.time(record.time_unix_nano or record.observed_time_unix_nano),
+                    record.event_name or str(attributes.get("event.name") or ""),
+                    _value(record.body),
+                    attributes,
+                    resource,
+                    trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
+                    span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
+                    scope,
+                )
+
+
+def metric_points(request: Any) -> int:
+    """The number of data points in an ExportMetricsServiceRequest."""
+    points = 0
+    for resource_metrics in request.resource_metrics:
+        for scope_metrics in resource_metrics.scope_metrics:
+            for metric in scope_metrics.metrics:
+                if data := metric.WhichOneof("data"):
+                    points += len(getattr(metric, data).data_points)
+    return points
+
+
+def count_spans(request: Any, problems: Problems) -> int:
+    """The number of spans that `spans` would yield."""
+    return sum(
+        _valid(span.trace_id, span.span_id, problems)
+        for resource_spans in request.resource_spans
+        for scope_spans in resource_spans.scope_spans
+        for span in scope_spans.spans
+    )
+
+
+def count_logs(request: Any) -> int:
+    """The number of log records that `logs` would yield."""
+    return sum(
+        len(scope_logs.log_records)
+        for resource_logs in request.resource_logs
+        for scope_logs in resource_logs.scope_logs
+    )
+
+
+def _valid(trace_id: bytes, span_id: bytes, problems: Problems) -> bool:
+    if len(trace_id) != 16 or trace_id == _NO_TRACE:
+        problems.reject(INVALID_TRACE_ID)
+        return False
+    if len(span_id) != 8 or span_id == _NO_SPAN:
+        problems.reject(INVALID_SPAN_ID)
+        return False
+    return True
+
+
+def _attributes(pairs: Iterable[Any]) -> dict[str, object]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> object:
+    match value.WhichOneof("value"):
+        case "string_value":
+            return value.string_value
+        case "int_value":
+            return value.int_value
+        case "bool_value":
+            return value.bool_value
+        case "double_value":
+            return value.double_value
+        case "array_value":
+            return [_value(item) for item in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values)
+        case "bytes_value":
+            return b64encode(value.bytes_value).decode()
+    return None
