@@ -1,0 +1,316 @@
+"""The lake: DuckLake with a SQLite catalogue at `<home>/lake/catalog.sqlite` and Parquet files under `<home>/lake/data`.
+
+The only module that imports duckdb. One process writes (it holds an flock on `lake/writer.lock`), any number read at the
+same time. A write is one transaction: rows of several tables and the position of the WAL appear together or not at all,
+and its files are synced to disk before its commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from ingest import queries
+from ingest.errors import HomeError, UsageError, WorkError
+from ingest.home import open_home
+
+PATIENCE_S = 5.0
+"""How long a busy catalogue, another writer, or a lake that is just being made is waited for."""
+
+INLINED_ROWS = 100
+"""Inserts of at most so many rows go into the catalogue; `compact` moves them to files. A collector that receives a few
+spans a second would otherwise leave several files a second."""
+
+T = TypeVar("T")
+
+_PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
+_MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
+
+
+class Lake:
+    """An open lake; a context manager. Use `Lake.open`."""
+
+    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection, lock: int | None) -> None:
+        self._folder = folder
+        self._connection = connection
+        self._lock = lock
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open(cls, home: Path, *, write: bool = False, snapshot: int | None = None) -> Self:
+        """Opens the lake of a home: to read, works while the collector writes; to write, makes it if it is missing.
+
+        `snapshot` pins what a reader sees. Raises HomeError when there is no lake to read, when a newer version made it,
+        or when another process writes for more than `PATIENCE_S` seconds.
+        """
+        folder = home / "lake"
+        if write:
+            open_home(home, create=True)
+            (folder / "data").mkdir(parents=True, exist_ok=True)
+            return cls._open_to_write(folder)
+        open_home(home, create=False)
+        if not (folder / "catalog.sqlite").exists():
+            raise HomeError(
+                f"there is no lake in {home}",
+                "Start `retroute collect`, import files, or run `retroute demo` with the same --home first.",
+            )
+        return cls._open_to_read(home, folder, snapshot)
+
+    @classmethod
+    def _open_to_write(cls, folder: Path) -> Self:
+        lock = _take_lock(folder / "writer.lock")
+        try:
+            connection = _connect({"threads": 2, "memory_limit": "512MB"})
+            connection.execute(f"set temp_directory = {_quoted(folder / 'spill')}")
+            _patiently(lambda: _attach(connection, folder, f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"))
+            _migrate(connection)
+        except duckdb.Error as problem:
+            os.close(lock)
+            raise HomeError(f"the lake in {folder} cannot be opened: {_said(problem)}") from problem
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(folder, connection, lock)
+
+    @classmethod
+    def _open_to_read(cls, home: Path, folder: Path, snapshot: int | None) -> Self:
+        options = "READ_ONLY" if snapshot is None else f"READ_ONLY, SNAPSHOT_VERSION {int(snapshot)}"
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            connection = _connect({})
+            try:
+                _attach(connection, folder, options)
+                _refuse_newer(connection)
+                break
+            except duckdb.Error as problem:  # busy, or its writer is just making it
+                connection.close()
+                if time.monotonic() > until:
+                    raise HomeError(f"the lake in {folder} cannot be read: {_said(problem)}") from problem
+                time.sleep(0.05)
+        for setting in (
+            f"set allowed_directories = [{_quoted(home.resolve())}]",
+            "set enable_external_access = false",
+            "set python_enable_replacements = false",
+            "set lock_configuration = true",
+        ):
+            connection.execute(setting)
+        return cls(folder, connection, None)
+
+    def close(self) -> None:
+        """Ends all use; a writer's lock is free afterwards."""
+        self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def query(self, name: str, /, **parameters: object) -> pl.DataFrame:
+        """The rows of a named query; a parameter left out is NULL. Raises TypeError for one that it does not have."""
+        query = queries.query(name)
+        if surplus := parameters.keys() - set(query.parameters):
+            raise TypeError(f"query {name} has no parameter {', '.join(sorted(surplus))}; it has {query.parameters}")
+        values = {key: parameters.get(key) for key in query.parameters}
+        return self._run(lambda: self._connection.execute(query.text, values).pl())
+
+    def sql(self, text: str) -> pl.DataFrame:
+        """The rows of one SELECT in free SQL. Raises UsageError with DuckDB's message; nothing can be written."""
+        try:
+            _refuse_writing(self._connection, text)
+            return self._run(lambda: self._connection.execute(text).pl())
+        except duckdb.Error as problem:
+            raise UsageError(_said(problem), "Tables: calls, spans, scores, contents, events, traces.") from problem
+
+    def snapshot(self) -> int:
+        """The number of the newest state of the lake."""
+        found = self._run(
+            lambda: self._connection.execute("select id from ducklake_current_snapshot('lake') as t(id)").fetchone()
+        )
+        assert found is not None
+        return int(found[0])
+
+    def schema(self, table: str) -> pa.Schema:
+        """Column names and types of a table, as `write` wants its rows."""
+        return self._run(lambda: self._connection.table(table).limit(0).to_arrow_table().schema)
+
+    def write(self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = ()) -> None:
+        """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name.
+
+        Raises WorkError when the lake cannot be written; nothing is changed then.
+        """
+        started = time.time() - 1.0
+
+        def transaction() -> None:
+            self._connection.execute("begin")
+            try:
+                if replace_traces:
+                    for table in _PER_TRACE:
+                        self._connection.execute(
+                            f"delete from {table} where trace_id in (select unnest($ids::varchar[]))",
+                            {"ids": list(replace_traces)},
+                        )
+                for table, found in rows.items():
+                    if found.num_rows:
+                        self._connection.register("incoming", found)
+                        self._connection.execute(f"insert into {table} by name select * from incoming")
+                        self._connection.unregister("incoming")
+                self._sync_files([*rows, *(_PER_TRACE if replace_traces else ())], started)
+                self._connection.execute("commit")
+            except BaseException:
+                with suppress(duckdb.Error):
+                    self._connection.execute("rollback")
+                raise
+
+        try:
+            self._run(transaction)
+        except duckdb.Error as problem:
+            raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
+
+    def compact(self) -> None:
+        """Moves rows kept in the catalogue to files and joins small files. Readers notice nothing."""
+        started = time.time() - 1.0
+        self._run(lambda: self._connection.execute("call ducklake_flush_inlined_data('lake')"))
+        self._run(lambda: self._connection.execute("call ducklake_merge_adjacent_files('lake')"))
+        self._sync_files([path.name for path in (self._folder / "data" / "main").glob("*")], started)
+
+    def _run(self, action: Callable[[], T]) -> T:
+        with self._turn:
+            return _patiently(action)
+
+    def _sync_files(self, tables: Sequence[str], since_s: float) -> None:
+        for table in set(tables):
+            folder = self._folder / "data" / "main" / table
+            if not folder.is_dir():
+                continue
+            fresh = [entry.path for entry in os.scandir(folder) if entry.stat().st_mtime >= since_s]
+            for path in [*fresh, str(folder)] if fresh else ():
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+
+
+def _connect(config: dict[str, str | bool | int | float | list[str]]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=config)
+    for name in ("sqlite_scanner", "ducklake"):
+        if file := _extension_file(name):
+            connection.execute(f"load {_quoted(file)}")
+        else:
+            connection.execute(f"install {name}")
+            connection.execute(f"load {name}")
+    return connection
+
+
+def _extension_file(name: str) -> Path | None:
+    """The extension's file as its wheel installed it, for exactly this version of duckdb; None when there is none."""
+    spec = find_spec(f"duckdb_extension_{name}")
+    for root in spec.submodule_search_locations or () if spec else ():
+        for file in Path(root).rglob(f"{name}.duckdb_extension"):
+            if f"v{duckdb.__version__}" in file.parts:
+                return file
+    return None
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, folder: Path, options: str) -> None:
+    target = _quoted(f"ducklake:sqlite:{folder / 'catalog.sqlite'}")
+    connection.execute(
+        f"attach {target} as lake (DATA_PATH {_quoted(folder / 'data')}, OVERRIDE_DATA_PATH true, "
+        f"META_JOURNAL_MODE 'WAL', META_BUSY_TIMEOUT {int(PATIENCE_S * 1000)}, {options})"
+    )
+    connection.execute("use lake")
+
+
+def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("create table if not exists schema_migrations (number bigint, name varchar)")
+    _refuse_newer(connection)
+    done = {row[0] for row in connection.execute("select number from schema_migrations").fetchall()}
+    for step in queries.migrations():
+        if step.number not in done:
+            connection.execute("begin")
+            for statement in connection.extract_statements(step.text):
+                connection.execute(statement)
+            connection.execute("insert into schema_migrations values (?, ?)", [step.number, step.name])
+            connection.execute("commit")
+
+
+def _refuse_newer(connection: duckdb.DuckDBPyConnection) -> None:
+    found = connection.execute("select max(number) from schema_migrations").fetchone()
+    known = queries.migrations()[-1].number
+    if found and found[0] is not None and found[0] > known:
+        raise HomeError(
+            f"the lake was made by a newer version: its schema is {found[0]}, this version knows {known}",
+            "Upgrade retroute, or use another --home.",
+        )
+
+
+def _refuse_writing(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    statements = connection.extract_statements(text)
+    if len(statements) != 1:
+        raise UsageError(f"expected one SQL statement, got {len(statements)}", "Send one statement at a time.")
+    kind = statements[0].type
+    if kind == duckdb.StatementType.EXPLAIN and (explained := _EXPLAIN.fullmatch(text)):
+        kind = connection.extract_statements(explained["inner"])[0].type
+    if kind != duckdb.StatementType.SELECT or _MAINTENANCE.search(text):
+        raise UsageError(
+            "only SELECT statements are allowed: the lake is open to read", "Tables: calls, spans, scores."
+        )
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(lock)
+                raise HomeError(
+                    f"another process writes to {path.parent}",
+                    "One collector serves one home: stop the other, or use another --home.",
+                ) from None
+            time.sleep(0.05)
+        else:
+            return lock
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    """Runs `action` again while another process keeps the catalogue busy, for at most `PATIENCE_S` seconds."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return action()
+        except duckdb.Error as problem:
+            busy = "database is locked" in str(problem) or "database is busy" in str(problem)
+            if not busy or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def _said(problem: duckdb.Error) -> str:
+    return str(problem).strip()
+
+
+def _quoted(value: object) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
