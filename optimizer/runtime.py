@@ -437,7 +437,8 @@ class Router:
         except PolicyError as error:
             raise PolicyError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise PolicyError(f"{folder}: {type(error).__name__}: {error}") from error
+            kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            raise PolicyError(f"{folder}: {kind}{error}") from error
         return router
 
     def decide(self, context: Mapping[str, object], candidates: Collection[str] | None = None) -> Decision:

@@ -1,0 +1,141 @@
+"""Laws of the policy models: rows sum to 1, nothing forbidden is chosen, order of actions does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optimizer.runtime import Model
+
+D = 5
+NAMES = ("a", "b", "c", "d")
+
+
+def model(kind: str, seed: int, actions: int = 4, epsilon: float = 0.1) -> Model:
+    random = np.random.default_rng(seed)
+    standard = {"mean": random.normal(size=D), "scale": random.uniform(0.5, 2.0, D)}
+    arrays: dict[str, dict[str, NDArray[Any]]] = {
+        "constant": {"values": random.normal(size=actions)},
+        "linear": standard | {"weights": random.normal(size=(D, actions)), "bias": random.normal(size=actions)},
+        "knn": standard
+        | {"points": random.normal(size=(20, D)), "targets": random.normal(size=(20, actions)), "k": np.array(3)},
+    }
+    return Model(kind, NAMES[:actions], arrays[kind], epsilon)  # type: ignore[arg-type]
+
+
+kinds = st.sampled_from(["constant", "linear", "knn"])
+seeds = st.integers(0, 10_000)
+masks = st.lists(st.lists(st.booleans(), min_size=4, max_size=4).filter(any), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(kinds, seeds, masks, st.floats(0.0, 1.0))
+def test_rows_sum_to_one_and_nothing_forbidden_is_chosen(
+    kind: str, seed: int, mask: list[list[bool]], epsilon: float
+) -> None:
+    allowed = np.array(mask)
+    features = np.random.default_rng(seed + 1).normal(size=(len(mask), D))
+    got = model(kind, seed, epsilon=epsilon).probabilities(features, allowed)
+    assert got.sum(axis=1) == pytest.approx(1.0)
+    assert not got[~allowed].any()
+    floor = np.broadcast_to(epsilon / allowed.sum(axis=1, keepdims=True), got.shape)
+    assert (got[allowed] >= floor[allowed] - 1e-12).all()
+
+
+@settings(deadline=None)
+@given(kinds, seeds, st.permutations(range(4)))
+def test_permuting_the_actions_permutes_the_probabilities(kind: str, seed: int, order: list[int]) -> None:
+    original = model(kind, seed)
+    per_action = {"values", "weights", "bias", "targets"}
+    arrays = {k: v[..., order] if k in per_action else v for k, v in original.arrays.items()}
+    permuted = Model(original.kind, tuple(NAMES[i] for i in order), arrays, original.epsilon)
+    features = np.random.default_rng(seed + 1).normal(size=(6, D))
+    everything = np.ones((6, 4), dtype=bool)
+    assert permuted.probabilities(features, everything) == pytest.approx(
+        original.probabilities(features, everything)[:, order]
+    )
+
+
+@settings(deadline=None)
+@given(kinds, seeds)
+def test_one_row_gives_what_the_batch_gives(kind: str, seed: int) -> None:
+    features = np.random.default_rng(seed).normal(size=(300, D))
+    policy = model(kind, seed)
+    alone = np.vstack([policy.values(row[None, :]) for row in features[250:]])
+    assert policy.values(features)[250:] == pytest.approx(alone)
+
+
+@settings(deadline=None)
+@given(seeds)
+def test_neighbours_at_equal_distance_all_count_in_any_order(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    points = np.repeat(random.normal(size=(5, D)), 4, axis=0)
+    targets = random.normal(size=(20, 4))
+    order = random.permutation(20)
+    arrays: dict[str, NDArray[Any]] = {"mean": np.zeros(D), "scale": np.ones(D), "k": np.array(3)}
+    one = Model("knn", NAMES, arrays | {"points": points, "targets": targets})
+    other = Model("knn", NAMES, arrays | {"points": points[order], "targets": targets[order]})
+    features = points[:1] + 1e-3
+    assert one.values(features)[0] == pytest.approx(targets[:4].mean(axis=0))
+    assert other.values(features) == pytest.approx(one.values(features))
+
+
+def test_the_first_of_equals_wins() -> None:
+    policy = Model("constant", ("a", "b", "c"), {"values": np.array([0.0, 1.0, 1.0])}, epsilon=0.3)
+    got = policy.probabilities(np.zeros((2, D)), np.array([[True, True, True], [True, False, True]]))
+    assert got == pytest.approx(np.array([[0.1, 0.8, 0.1], [0.15, 0.0, 0.85]]))
+
+
+def test_linear_values_are_the_formula() -> None:
+    policy = model("linear", 7)
+    x = np.random.default_rng(1).normal(size=(3, D))
+    expected = (x - policy.arrays["mean"]) / policy.arrays["scale"] @ policy.arrays["weights"] + policy.arrays["bias"]
+    assert policy.values(x) == pytest.approx(expected)
+
+
+def test_no_decisions_give_no_rows() -> None:
+    for kind in ("constant", "linear", "knn"):
+        assert model(kind, 1).probabilities(np.zeros((0, D)), np.zeros((0, 4), dtype=bool)).shape == (0, 4)
+
+
+def test_a_row_that_allows_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one allowed"):
+        model("linear", 1).probabilities(np.zeros((1, D)), np.zeros((1, 4), dtype=bool))
+
+
+def test_features_that_are_not_finite_are_an_error() -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        model("linear", 1).probabilities(np.full((1, D), np.nan), np.ones((1, 4), dtype=bool))
+
+
+STANDARD = {"mean": np.zeros(D), "scale": np.ones(D)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrays", "problem"),
+    [
+        ("constant", {}, "needs a numeric array values"),
+        ("constant", {"values": np.zeros(3)}, r"must have shape \(2,\), got \(3,\)"),
+        ("constant", {"values": np.array([0.0, np.inf])}, "not finite"),
+        ("constant", {"values": np.array(["a", "b"])}, "numeric"),
+        ("linear", STANDARD | {"bias": np.zeros(2)}, "weights"),
+        ("linear", STANDARD | {"scale": np.zeros(D), "bias": np.zeros(2), "weights": np.zeros((D, 2))}, "scale"),
+        ("knn", STANDARD | {"points": np.zeros((3, D)), "targets": np.zeros((3, 2)), "k": np.array(4)}, "k must lie"),
+        ("tree", {}, "model kind"),
+    ],
+)
+def test_a_model_that_cannot_decide_is_refused(kind: str, arrays: Mapping[str, NDArray[Any]], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Model(kind, ("a", "b"), arrays)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("actions", [(), ("a", "a"), ("a", "")])
+def test_actions_must_be_distinct_names(actions: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="distinct names"):
+        Model("constant", actions, {"values": np.zeros(len(actions))})
