@@ -1,0 +1,121 @@
+"""The converter as a child process of the collector: started, watched, restarted, told to finish.
+
+The child is told to finish, and learns that its parent is gone, by one pipe: anything to read there, be it the end,
+means store what is left and end. SIGINT and SIGTERM are blocked in it, since terminals and service managers send those
+to the whole group while the parent is still answering requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.errors import AppError
+
+if TYPE_CHECKING:
+    from ingest.converter import ConverterOptions
+
+log = logging.getLogger(__name__)
+
+_DRAIN_S = 60.0  # for the child when stopping
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 30.0  # before a dead child is replaced
+_HEALTHY_S = 60.0  # of life, after which waits start small again
+
+
+def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
+    """The child's main function."""
+    from ingest import converter  # the lake's libraries stay out of the receiver's process
+
+    try:
+        converter.run(Path(home), options, parent.poll)
+    except AppError as error:
+        print(f"converter: {error.message}", file=sys.stderr)
+        sys.exit(1)
+
+
+class ConverterChild:
+    """One child at a time. `main` is `convert`, or a stand-in for it in tests."""
+
+    def __init__(
+        self,
+        home: Path,
+        options: ConverterOptions,
+        main: Callable[[str, ConverterOptions, Connection], None] = convert,
+    ) -> None:
+        self._home = str(home)
+        self._options = options
+        self._main = main
+        self._process: SpawnProcess | None = None
+        self._parent: Connection | None = None
+        self._started = 0.0
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Start the child; returns before it is up."""
+        self._release()
+        ours, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("spawn")
+        self._process = context.Process(target=self._main, args=(self._home, self._options, theirs), name="converter")
+        resource_tracker.ensure_running()  # its start, which spawning would do, unblocks signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # the child inherits it
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        self._parent = ours
+        self._started = time.monotonic()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running child; None when there is none."""
+        return self._process.pid if self._process is not None and self._process.is_alive() else None
+
+    def state(self) -> dict[str, object]:
+        """For /healthz."""
+        running = {} if self.pid else {"status": "degraded"}
+        return {**running, "converter": {"pid": self.pid, "restarts": self.restarts}}
+
+    async def watch(self) -> None:
+        """Replace the child whenever it dies, after a wait that doubles while it keeps dying."""
+        wait_s = _FIRST_WAIT_S
+        while True:
+            await asyncio.sleep(0.1)
+            if self.pid is not None or self._process is None:
+                continue
+            if time.monotonic() - self._started > _HEALTHY_S:
+                wait_s = _FIRST_WAIT_S
+            log.error("the converter ended with %s; starting it again in %.1f s", self._process.exitcode, wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            self.start()
+            self.restarts += 1
+
+    def stop(self) -> None:
+        """Have the child store what is left, and wait for its end. One that is dead or hangs leaves it in the log."""
+        if self._process is None or self._parent is None:
+            return
+        self._parent.close()
+        self._process.join(_DRAIN_S)
+        if self._process.is_alive():
+            log.error("the converter has not finished in %.0f s; the rest stays in the write-ahead log", _DRAIN_S)
+            self._process.kill()
+            self._process.join()
+        self._release()
+
+    def _release(self) -> None:
+        if self._parent is not None:
+            self._parent.close()
+        if self._process is not None:
+            self._process.close()
+        self._process = self._parent = None
