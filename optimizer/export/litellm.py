@@ -70,7 +70,8 @@ def _config(service: str, actions: Sequence[str], incumbent: str) -> str:
         for name, action in deployments
     )
     wanted = "".join(f"#   {variables[action]}_API_BASE, {variables[action]}_API_KEY\n" for action in actions)
-    keys = "".join(f"      - requester_metadata.policy.{name}\n" for name in PROMOTED)
+    promoted = ["session_id", *(f"policy.{name}" for name in PROMOTED)]
+    keys = "".join(f"      - requester_metadata.{name}\n" for name in promoted)
     fallbacks = "".join(
         f"    - {json.dumps(action)}: [{json.dumps(incumbent)}]\n" for action in actions if action != incumbent
     )
