@@ -88,7 +88,7 @@ def collect(home: Path, host: str | None, port: int | None, grpc_port: int | Non
     from ingest import collector
 
     flags = {"collector.host": host, "collector.port": port, "collector.grpc_port": grpc_port}
-    settings = _settings(home, flags)
+    settings = _settings(home, flags, create=True)
     c = settings.collector
     collector.run(home, c.host, c.port, c.grpc_port, _converter_options(settings), tokens=c.tokens, cors=c.cors)
 
@@ -109,7 +109,7 @@ def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
     from ingest.importers import otlp_files
     from optimizer import report
 
-    options = _converter_options(_settings(home))
+    options = _converter_options(_settings(home, create=True))
     with report.progress() as show:
         done = otlp_files.import_paths(home, paths, options, progress=lambda _count: show("importing", 0.0))
         show("importing", 1.0)
@@ -221,8 +221,10 @@ def runs(home: Path, as_json: bool) -> None:
     Example:
       retroute runs --json
     """
+    from ingest.home import open_home
     from optimizer import pipeline, report
 
+    open_home(home, create=False)
     report.show_runs(pipeline.list_runs(home), as_json)
 
 
@@ -242,13 +244,16 @@ def export(home: Path, target: str, service: str, out: Path, run_id: str | None,
     Example:
       retroute export --target litellm --service assistant --out assistant-bundle
     """
+    from ingest.home import open_home
     from optimizer import published
     from optimizer.export import litellm
 
-    policy = published.find(home, service, run_id)
+    policy = published.find(open_home(home, create=False), service, run_id)
     policy.require_deployable(unproven)
-    litellm.export(policy.folder, out, service)
+    notes = litellm.export(policy.folder, out, service)
     click.echo(f"{target}: policy {policy.policy_id} of run {policy.run_id}, verdict {policy.verdict}", err=True)
+    for note in notes:
+        click.echo(note, err=True)
     click.echo(str(out))
 
 
@@ -263,8 +268,10 @@ def dashboard(home: Path, host: str, port: int) -> None:
     Example:
       retroute dashboard --port 8501
     """
+    from ingest.home import open_home
     from optimizer import board
 
+    open_home(home, create=False)
     raise SystemExit(board.serve(home, host, port))
 
 
@@ -288,10 +295,11 @@ def demo(home: Path, as_json: bool) -> None:
         report.show_next(sample.next_commands(home, result))
 
 
-def _settings(home: Path, flags: Mapping[str, object] | None = None) -> Settings:
+def _settings(home: Path, flags: Mapping[str, object] | None = None, *, create: bool = False) -> Settings:
+    from ingest.home import open_home
     from optimizer import config
 
-    return config.load(home, flags or {})
+    return config.load(open_home(home, create), flags or {})
 
 
 def _converter_options(settings: Settings) -> ConverterOptions:

@@ -24,6 +24,8 @@ from optimizer.gate import Limits
 
 FILE_NAME = "retroute.toml"
 PREFIX = "RETROUTE_"
+OTHER_VARIABLES = ("RETROUTE_HOME", "RETROUTE_KILL")
+"""Read elsewhere: by the command line and by an exported policy."""
 
 Reader = Callable[[object], object]
 """Turns what was written into the value used; raises ValueError saying what was expected."""
@@ -344,13 +346,13 @@ _KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)
 def _from_environment(environment: Mapping[str, str]) -> list[tuple[str, object, str]]:
     values: list[tuple[str, object, str]] = []
     for variable, written in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or variable == "RETROUTE_HOME":
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
             continue
         if _KUBERNETES.search(variable) or (variable.endswith("_PORT") and "://" in written):
             continue
         origin = f"environment {variable}"
         if variable not in _VARIABLES:
-            near = nearest(variable, [*_VARIABLES, "RETROUTE_HOME"])
+            near = nearest(variable, [*_VARIABLES, *OTHER_VARIABLES])
             hint = f"Did you mean {near}?" if near else f"Known: RETROUTE_HOME, {', '.join(sorted(_VARIABLES))}."
             raise ConfigError(f"environment: unknown variable {variable}", hint)
         key = _VARIABLES[variable]

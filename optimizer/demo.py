@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.request import ProxyHandler, build_opener
 
 from ingest.errors import WorkError
+from ingest.home import open_home
 from optimizer import config, pipeline, truth
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 START_S = 30.0
 SETTLE_S = 120.0
-STOP_S = 60.0
+STOP_S = 90.0
 POLL_S = 0.25
 
 
@@ -45,7 +46,7 @@ def run(home: Path, progress: Progress | None = None) -> dict[str, Any]:
     began = time.monotonic()
     folder = sample_folder()
     files = sorted(folder.glob("*.otlp.jsonl.gz"))
-    home.mkdir(parents=True, exist_ok=True)
+    open_home(home, create=True)
     if not (home / config.FILE_NAME).exists():
         shutil.copyfile(folder / config.FILE_NAME, home / config.FILE_NAME)
     settings = config.load(home)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ingest.errors import UsageError, WorkError
+from optimizer import runs
 from optimizer.config import nearest
 
 
@@ -35,28 +35,23 @@ class PublishedPolicy:
 def find(home: Path, service: str, run_id: str | None = None) -> PublishedPolicy:
     """The policy of a service: of the given run, else of the active run, else of the newest run that has one.
 
-    Raises UsageError for a service or run that is not there, WorkError for a run without a policy."""
-    verdicts = _verdicts_by_run(home)
-    if not verdicts:
-        raise UsageError(f"no runs in {home}", "Make one with `retroute nightly`.")
-    if run_id is not None and run_id not in verdicts:
-        near = nearest(run_id, verdicts)
-        raise UsageError(f"no run '{run_id}' in {home}", f"Did you mean {near}?" if near else "See `retroute runs`.")
-    considered = {run_id: verdicts[run_id]} if run_id is not None else verdicts
-    holding = [run for run, services in considered.items() if service in services]
+    Raises UsageError for a service or run that is not there, WorkError for a run that suggests no policy."""
+    runs.run_folder(home, run_id)
+    judged = {run: _verdicts(home, run) for run in ([run_id] if run_id else runs.run_ids(home))}
+    holding = [run for run, services in judged.items() if service in services]
     if not holding:
-        known = sorted({name for services in considered.values() for name in services})
+        known = sorted({name for services in judged.values() for name in services})
         near = nearest(service, known)
-        hint = f"Did you mean '{near}'?" if near else f"Services with a policy: {', '.join(known) or 'none'}."
-        raise UsageError(f"no policy for service '{service}' in {run_id or home}", hint)
-    active = _read(home / "runs" / "active.json").get(service)
-    chosen = active if run_id is None and active in holding else holding[0]
-    said = verdicts[chosen][service]
+        hint = f"Did you mean '{near}'?" if near else f"Judged services: {', '.join(known) or 'none'}."
+        raise UsageError(f"no verdict on service '{service}' in {run_id or home}", hint)
+    active = runs.active(home).get(service)
+    chosen = active if active in holding else holding[0]
+    said = judged[chosen][service]
     folder = home / "runs" / chosen / "policy" / service
-    if not (folder / "manifest.json").is_file():
+    if not folder.is_dir():
         raise WorkError(
-            f"run {chosen} suggests no policy for {service}: {said['verdict']}",
-            f"`retroute dashboard --home {home}` shows why and what would change it.",
+            f"run {chosen} suggests no policy for {service}: the verdict is '{said['verdict']}'",
+            "`retroute dashboard` shows why and what would change it.",
         )
     unmet = tuple(
         f"{reason['condition']}: {reason['got']}" for reason in said.get("reasons", ()) if not reason["holds"]
@@ -64,17 +59,8 @@ def find(home: Path, service: str, run_id: str | None = None) -> PublishedPolicy
     return PublishedPolicy(folder, service, chosen, str(said.get("policy_id")), said["verdict"], unmet)
 
 
-def _verdicts_by_run(home: Path) -> dict[str, dict[str, Any]]:
-    """Newest first: run id -> service -> what verdicts.json says. Run ids sort by time."""
-    files = sorted((home / "runs").glob("*/verdicts.json"), reverse=True)
-    return {file.parent.name: _read(file).get("services", {}) for file in files}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        raise WorkError(f"{file} is damaged", "Remove it, or take another run with --run.") from None
-    return content
+def _verdicts(home: Path, run_id: str) -> dict[str, Any]:
+    """service -> what verdicts.json says; empty for a run that was not evaluated."""
+    file = home / "runs" / run_id / "verdicts.json"
+    services: dict[str, Any] = runs.read_json(file)["services"] if file.is_file() else {}
+    return services
