@@ -23,6 +23,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -293,10 +294,17 @@ class Model:
             return np.asarray(x @ arrays["weights"] + arrays["bias"], dtype=np.float64)
         return np.vstack([self._nearest(x[start : start + 256]) for start in range(0, max(len(x), 1), 256)])
 
+    @cached_property
+    def _points(self) -> NDArray[np.float64]:
+        return np.asarray(self.arrays["points"], dtype=np.float64)
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float64]:
+        return np.asarray((self._points**2).sum(axis=1), dtype=np.float64)
+
     def _nearest(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        points = np.asarray(self.arrays["points"], dtype=np.float64)
         k = int(self.arrays["k"])
-        distances = (x**2).sum(axis=1)[:, None] + (points**2).sum(axis=1) - 2.0 * x @ points.T  # squared
+        distances = (x**2).sum(axis=1)[:, None] + self._norms - 2.0 * x @ self._points.T  # squared
         # Ties count in full, with room for rounding: one row or a batch, and any order of points, give the same.
         reach = np.partition(distances, k - 1, axis=1)[:, k - 1 : k] if len(x) else distances[:, :1]
         near = (distances <= reach + 1e-9 * (1.0 + np.abs(reach))).astype(np.float64)
