@@ -98,7 +98,7 @@ def read_classifier(data: Path, arms: Sequence[str], latency: LatencyModel) -> l
     del latency  # logged, not modelled
     prompts = _read(data / "llmdrift/prompts.parquet").filter(pl.col("prompt").is_not_null())
     rows = _rows(data / "llmdrift/outcomes.parquet", arms, "prompt_id")
-    cap = latency_cap(data)
+    cap = latency_cap(data, arms)
     tasks = []
     for prompt in prompts.to_dicts():
         facts = {"task": prompt["task"], "number": int(re.findall(r"\d+", prompt["prompt"])[0])}
@@ -107,9 +107,11 @@ def read_classifier(data: Path, arms: Sequence[str], latency: LatencyModel) -> l
     return tasks
 
 
-def latency_cap(data: Path) -> float:
-    """The 99.9 % quantile of all logged latencies of the classifier's prompts, in seconds."""
-    logged = _read(data / "llmdrift/outcomes.parquet").filter(pl.col("task").is_in(["prime", "happy_number"]))
+def latency_cap(data: Path, arms: Sequence[str]) -> float:
+    """The 99.9 % quantile of the arms' logged latencies on the classifier's prompts, in seconds."""
+    logged = _read(data / "llmdrift/outcomes.parquet").filter(
+        pl.col("task").is_in(["prime", "happy_number"]), pl.col("model").is_in(arms)
+    )
     return float(logged["latency_s"].quantile(WINSOR) or 0.0)
 
 
