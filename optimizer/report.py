@@ -200,7 +200,8 @@ def show_runs(runs: Sequence[Record], as_json: bool) -> None:
         for position, (name, outcome) in enumerate(sorted(run["services"].items())):
             first = (run["run_id"], str(run["created_at"])) if position == 0 else ("", "")
             active = "yes" if name in run.get("active", ()) else ""
-            grid.add_row(*first, escape(name), VERDICTS.get(outcome, str(outcome)), active)
+            shown = "not judged yet" if outcome is None else VERDICTS.get(outcome, str(outcome))
+            grid.add_row(*first, escape(name), shown, active)
         if not run["services"]:
             grid.add_row(run["run_id"], str(run["created_at"]), "none", "", "")
     _console().print(grid)
@@ -259,10 +260,14 @@ def _console(stream: Any = None) -> Console:
 
 @contextmanager
 def progress() -> Iterator[Show]:
-    """A bar per piece of work on stderr; where that is no terminal, a line when a piece begins and one when it ends."""
+    """A bar per piece of work on stderr; where that is no terminal, a line when a piece begins and one when it ends.
+
+    Pieces follow each other: one that begins ends the one before it."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines()
+        lines = _Lines()
+        yield lines
+        lines.end()
         return
     columns = (
         TextColumn("{task.description}"),
@@ -270,28 +275,38 @@ def progress() -> Iterator[Show]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
     )
-    tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=console) as bars:
+        current: dict[str, TaskID] = {}
 
         def show_bar(what: str, share: float) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(escape(what), total=1.0)
-            bars.update(tasks[what], completed=min(max(share, 0.0), 1.0))
+            if what not in current:
+                end()
+                current[what] = bars.add_task(escape(what), total=1.0)
+            bars.update(current[what], completed=min(max(share, 0.0), 1.0))
+
+        def end() -> None:
+            for task in current.values():
+                bars.update(task, completed=1.0)
+            current.clear()
 
         yield show_bar
+        end()
 
 
 class _Lines:
     """Progress as lines of text."""
 
     def __init__(self) -> None:
-        self._started: dict[str, float] = {}
+        self._what = ""
+        self._began = 0.0
 
     def __call__(self, what: str, share: float) -> None:
-        first = what not in self._started
-        started = self._started.setdefault(what, time.monotonic())
-        if first:
+        if what != self._what:
+            self.end()
+            self._what, self._began = what, time.monotonic()
             print(f"{what} ...", file=sys.stderr, flush=True)
-        if share >= 1.0 and started >= 0:
-            self._started[what] = -1.0
-            print(f"{what}: done in {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._what:
+            print(f"{self._what}: {time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)
+        self._what = ""

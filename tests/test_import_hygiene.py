@@ -33,7 +33,9 @@ def test_help_loads_nothing_heavy(arguments):
 
 
 def test_settings_load_nothing_heavy():
-    assert not HEAVY & modules_after("from pathlib import Path\nfrom optimizer import config\nconfig.load(Path('none'))")
+    assert not HEAVY & modules_after(
+        "from pathlib import Path\nfrom optimizer import config\nconfig.load(Path('none'))"
+    )
 
 
 def test_help_is_there_at_once():
@@ -63,10 +65,11 @@ def test_importing_every_module_of_ingest_and_optimizer_loads_no_learner_and_no_
 
 
 def test_runtime_needs_numpy_and_the_standard_library_only():
+    runtime = str(ROOT / "optimizer" / "runtime.py")
     before = modules_after("import numpy")
     after = modules_after(
         "import importlib.util\n"
-        f"spec = importlib.util.spec_from_file_location('vendored', {str(ROOT / 'optimizer' / 'runtime.py')!r})\n"
+        f"spec = importlib.util.spec_from_file_location('vendored', {runtime!r})\n"
         "module = importlib.util.module_from_spec(spec)\nsys.modules['vendored'] = module\nspec.loader.exec_module(module)"
     )
     assert after - before - {"vendored"} <= set(sys.stdlib_module_names)
