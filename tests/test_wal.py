@@ -1,0 +1,278 @@
+"""The write-ahead log: nothing acknowledged is lost, skipped or read twice."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest import wal
+from ingest.errors import HomeError
+from ingest.wal import Position, Record, Wal, WalReader
+
+records = st.builds(
+    Record,
+    st.sampled_from(["traces", "logs", "metrics", "scores"]),
+    st.sampled_from(["protobuf", "json"]),
+    st.integers(0, 2**63 - 1),
+    st.binary(max_size=40),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "wal"
+
+
+def record(n: int, size: int = 10) -> Record:
+    return Record("traces", "protobuf", n, b"%d" % n + b"." * size)
+
+
+def read_all(folder: Path, position: Position = Position.START) -> list[Record]:
+    return [found for _, found in WalReader(folder, position).read(1 << 40)]
+
+
+def write(folder: Path, *numbers: int, **options: int) -> Position:
+    log = Wal(folder, **options)
+    try:
+        return log.write([record(n) for n in numbers])
+    finally:
+        log.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(records, min_size=1, max_size=4), max_size=6), st.integers(1, 200), st.integers(1, 200))
+def test_what_is_written_is_read_once_in_order(tmp_path_factory, groups, segment_bytes, max_bytes):
+    """However the segments are cut and however much is read at a time, also when every read is by a new reader."""
+    folder = tmp_path_factory.mktemp("law") / "wal"
+    log = Wal(folder, segment_bytes=segment_bytes)
+    for group in groups:
+        log.write(group)
+    log.close()
+    written = [item for group in groups for item in group]
+    assert read_all(folder) == written
+    position, found = Position.START, []
+    while part := WalReader(folder, Position.parse(str(position))).read(max_bytes):
+        assert [end for end, _ in part] == sorted({end for end, _ in part} | {position})[1:]
+        position = part[-1][0]
+        found += [item for _, item in part]
+    assert found == written
+
+
+def test_every_position_between_records_resumes_exactly_there(folder):
+    log = Wal(folder, segment_bytes=150)
+    for n in range(12):
+        log.write([record(n)])
+    log.close()
+    assert len(wal.segments(folder)) == 3
+    for n, (position, _) in enumerate(WalReader(folder).read(1 << 30)):
+        assert [r.received_ns for r in read_all(folder, position)] == list(range(n + 1, 12))
+
+
+def test_appends_that_wait_for_the_disk_together_share_one_sync(folder, monkeypatch):
+    syncs = []
+    monkeypatch.setattr(os, "fdatasync", lambda file, sync=os.fdatasync: (syncs.append(file), sync(file)))
+    log = Wal(folder)
+
+    async def run() -> None:
+        await asyncio.gather(*(log.append(record(n)) for n in range(100)))
+
+    asyncio.run(run())
+    log.close()
+    assert [r.received_ns for r in read_all(folder)] == list(range(100))
+    assert 1 <= len(syncs) <= 3
+
+
+def test_append_returns_only_after_the_sync(folder, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: synced.append(os.fstat(file).st_size))
+    log = Wal(folder)
+
+    async def run() -> None:
+        position = await log.append(record(1))
+        assert synced[-1] == position.offset
+
+    asyncio.run(run())
+    log.close()
+
+
+def test_a_gzip_body_is_stored_as_it_came_and_read_plain(folder):
+    plain = b"the same again " * 1000
+    log = Wal(folder)
+    asyncio.run(log.append(Record("logs", "json", 5, plain), packed=gzip.compress(plain)))
+    log.close()
+    assert wal.backlog_bytes(folder) < 300
+    assert read_all(folder) == [Record("logs", "json", 5, plain)]
+
+
+@pytest.mark.parametrize("keep", [1, 4, 23, 24, 25, 34])
+def test_a_torn_tail_hides_nothing_before_or_after_it(folder, keep):
+    write(folder, 1, 2)
+    (number,) = wal.segments(folder)
+    path = wal.segment_path(folder, number)
+    size = path.stat().st_size // 2
+    assert size == 35  # 24 of header, 11 of body
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[:keep])
+    reader = WalReader(folder)
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [1, 2]
+    assert reader.read(1 << 30) == []
+    write(folder, 3)
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [3]
+    assert reader.skipped_bytes == keep
+
+
+def test_a_tail_of_zeros_after_a_power_failure_is_torn(folder):
+    write(folder, 1)
+    (number,) = wal.segments(folder)
+    with wal.segment_path(folder, number).open("ab") as file:
+        file.write(bytes(5000))
+    write(folder, 2)
+    assert [r.received_ns for r in read_all(folder)] == [1, 2]
+
+
+def test_a_flipped_bit_is_never_read_as_data(folder):
+    write(folder, 1, 2, 3)
+    (number,) = wal.segments(folder)
+    path = wal.segment_path(folder, number)
+    data = bytearray(path.read_bytes())
+    size = len(data) // 3
+    for at in range(size, 2 * size):
+        damaged = bytearray(data)
+        damaged[at] ^= 4
+        path.write_bytes(damaged)
+        assert [r.received_ns for r in read_all(folder)][:2] == [1]
+
+
+def test_a_reader_waits_for_the_rest_of_a_record_that_is_being_written(folder):
+    write(folder, 1, 2)
+    (number,) = wal.segments(folder)
+    path = wal.segment_path(folder, number)
+    data = path.read_bytes()
+    path.write_bytes(data[:-5])
+    reader = WalReader(folder)
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [1]
+    path.write_bytes(data)
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [2]
+
+
+def test_a_new_writer_never_touches_what_an_earlier_one_left(folder):
+    """After a power failure a segment can be shorter than what the reader saw: its position must not be reused."""
+    write(folder, 1, 2)
+    seen = WalReader(folder)
+    seen.read(1 << 30)
+    (number,) = wal.segments(folder)
+    os.truncate(wal.segment_path(folder, number), 20)
+    write(folder, 3)
+    assert [r.received_ns for r in read_all(folder, seen.position)] == [3]
+
+
+def test_numbers_rise_even_when_the_folder_was_emptied(folder):
+    write(folder, 1)
+    position = WalReader(folder)
+    position.read(1 << 30)
+    for number in wal.segments(folder):
+        wal.segment_path(folder, number).unlink()
+    (folder / "consumed").unlink(missing_ok=True)
+    log = Wal(folder, clock=lambda: position.position.segment + 1.0)
+    log.write([record(2)])
+    log.close()
+    assert [r.received_ns for r in read_all(folder, position.position)] == [2]
+
+
+def test_two_writers_at_once_lose_nothing_and_the_reader_follows(folder):
+    first, second = Wal(folder, segment_bytes=500), Wal(folder, segment_bytes=300)
+    reader = WalReader(folder)
+    found = []
+    for n in range(0, 60, 3):
+        first.write([record(n)])
+        second.write([record(n + 1), record(n + 2)])
+        found += [r.received_ns for _, r in reader.read(70)]
+    while part := reader.read(70):
+        found += [r.received_ns for _, r in part]
+    first.close()
+    second.close()
+    assert found == list(range(60))
+
+
+def test_a_writer_leaves_a_segment_that_another_writer_tore(folder):
+    first, second = Wal(folder), Wal(folder)
+    first.write([record(1)])
+    second.write([record(2)])
+    newest = wal.segment_path(folder, wal.segments(folder)[-1])
+    with newest.open("ab") as file:
+        file.write(b"half a rec")  # killed in the middle
+    first.write([record(3)])
+    first.close()
+    second.close()
+    assert [r.received_ns for r in read_all(folder)] == [1, 2, 3]
+
+
+def test_a_failed_write_fails_its_appends_and_the_next_one_succeeds(folder, monkeypatch):
+    log = Wal(folder)
+    log.write([record(1)])
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def run() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", full)
+            results = await asyncio.gather(*(log.append(record(n)) for n in (2, 3)), return_exceptions=True)
+            assert all(isinstance(result, OSError) for result in results)
+        await log.append(record(4))
+
+    asyncio.run(run())
+    log.close()
+    found = [r.received_ns for r in read_all(folder)]
+    assert found[0] == 1
+    assert found[-1] == 4
+    assert len(wal.segments(folder)) == 2
+
+
+def test_release_unlinks_what_is_consumed_and_keeps_the_newest_segment(folder):
+    log = Wal(folder, segment_bytes=1)
+    for n in range(4):
+        log.write([record(n)])
+    log.close()
+    reader = WalReader(folder)
+    total = wal.backlog_bytes(folder)
+    for left in (3, 2, 1, 0):
+        ((position, _),) = reader.read(1)
+        wal.release(folder, position)
+        assert wal.backlog_bytes(folder) == total * left // 4
+        assert wal.consumed(folder) == position
+        assert len(wal.segments(folder)) == max(left, 1)
+    assert read_all(folder, reader.position) == []
+
+
+def test_a_record_of_a_later_version_is_refused_not_skipped(folder):
+    write(folder, 1)
+    (number,) = wal.segments(folder)
+    path = wal.segment_path(folder, number)
+    data = path.read_bytes()
+    head, body = b"\x09" + data[1:20], data[24:]
+    path.write_bytes(head + struct.pack("<I", wal.isal_zlib.crc32(body, wal.isal_zlib.crc32(head))) + body)
+    with pytest.raises(HomeError, match="version 9"):
+        read_all(folder)
+
+
+def test_positions_are_ordered_as_read():
+    texts = ["000000000001:0", "000000000001:90", "000000000001:100", "000000000002:0"]
+    positions = [Position.parse(text) for text in texts]
+    assert positions == sorted(positions)
+    assert [str(position) for position in positions] == texts
+    with pytest.raises(ValueError, match="invalid literal"):
+        Position.parse("nowhere")
+
+
+def test_an_empty_or_missing_folder_reads_as_empty(tmp_path):
+    assert read_all(tmp_path / "none") == []
+    assert wal.backlog_bytes(tmp_path / "none") == 0
