@@ -1,0 +1,221 @@
+"""The dashboard's only access to the home folder, and its only caches.
+
+Runs are keyed on their files' times, the lake on its snapshot: a page is as new as what it shows, and nothing is read
+twice. Everything here only reads, so it works while the collector writes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from dashboard import records
+from dashboard.records import AGAIN, ServiceVerdict, UnreadableError
+from ingest.lake import Lake
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as the pages show it. `services` is empty where `problem` says why it cannot be read."""
+
+    run_id: str
+    created_at: str
+    snapshot: int | None
+    from_ns: int | None
+    to_ns: int | None
+    services: Mapping[str, ServiceVerdict]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The decisions of a service that a run looked at."""
+
+    decisions: int
+    first_ns: int
+    last_ns: int
+
+
+def home() -> Path:
+    return Path(os.environ.get("RETROUTE_HOME") or "retroute-home").absolute()
+
+
+def has_lake() -> bool:
+    return (home() / "lake").is_dir()
+
+
+def collector() -> Mapping[str, Any] | None:
+    """Host and port of the collector that says it runs on this home; None without one."""
+    try:
+        return _json(home() / "collector.json")
+    except UnreadableError:
+        return None
+
+
+# ---- runs
+
+
+def runs() -> tuple[Run, ...]:
+    """All runs, newest first; one that cannot be read says so instead of hiding."""
+    folder = home() / "runs"
+    names = sorted((path.name for path in folder.glob("*") if _is_run(path)), reverse=True) if folder.is_dir() else []
+    return tuple(_run(str(folder / name), _times(folder / name)) for name in names)
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith((".", "_"))
+
+
+def _times(folder: Path) -> tuple[int, ...]:
+    files = (folder / name for name in ("manifest.json", "verdicts.json", "decisions.parquet"))
+    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _run(folder: str, times: tuple[int, ...]) -> Run:
+    path = Path(folder)
+    try:
+        manifest = _json(path / "manifest.json")
+        services = _json(path / "verdicts.json").get("services")
+        if not isinstance(services, Mapping):
+            raise UnreadableError(f"verdicts.json of run {path.name} lacks its services", AGAIN)
+        found = {name: records.verdict(name, path.name, said) for name, said in services.items()}
+    except UnreadableError as error:
+        return Run(path.name, "", None, None, None, {}, error.message)
+    return Run(
+        path.name,
+        str(manifest.get("created_at") or ""),
+        manifest.get("snapshot"),
+        manifest.get("from_ns"),
+        manifest.get("to_ns"),
+        found,
+    )
+
+
+def _json(file: Path) -> Mapping[str, Any]:
+    if not file.is_file():
+        raise UnreadableError(f"run {file.parent.name} has no {file.name}", AGAIN)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UnreadableError(f"{file.name} of run {file.parent.name} is damaged: {error}", AGAIN) from error
+    if not isinstance(content, Mapping):
+        raise UnreadableError(f"{file.name} of run {file.parent.name} does not hold an object", AGAIN)
+    return content
+
+
+def active() -> Mapping[str, str]:
+    """Service -> the run whose policy is in use; empty where none is or the file cannot be read."""
+    try:
+        return {str(k): str(v) for k, v in _json(home() / "runs" / "active.json").items()}
+    except UnreadableError:
+        return {}
+
+
+def window(verdict: ServiceVerdict) -> Window | None:
+    """The decisions behind a verdict; None where the run's decisions cannot be read."""
+    frame = _decisions(verdict.run_id)
+    if frame is None:
+        return None
+    own = frame.filter(pl.col("service") == verdict.service)["time_ns"].drop_nulls()
+    return Window(own.len(), int(own.min()), int(own.max())) if own.len() else None  # type: ignore[arg-type]
+
+
+def label_coverage(verdict: ServiceVerdict) -> pl.DataFrame | None:
+    """Decisions and scored decisions per action, most frequent first: action, decisions, labelled."""
+    frame = _decisions(verdict.run_id)
+    if frame is None:
+        return None
+    own = frame.filter(pl.col("service") == verdict.service).group_by("action")
+    counts = own.agg(pl.len().cast(pl.Int64).alias("decisions"), pl.col("labelled").sum().cast(pl.Int64))
+    return counts.sort(["decisions", "action"], descending=[True, False])
+
+
+def _decisions(run_id: str) -> pl.DataFrame | None:
+    folder = home() / "runs" / run_id
+    return _decisions_of(str(folder), _times(folder))
+
+
+@st.cache_data(max_entries=20, show_spinner=False)
+def _decisions_of(folder: str, times: tuple[int, ...]) -> pl.DataFrame | None:
+    file = Path(folder) / "decisions.parquet"
+    try:
+        frame = pl.read_parquet(file, columns=["service", "action", "time_ns", "quality"])
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    scored = pl.col("quality").is_not_null() & ~pl.col("quality").cast(pl.Float64).is_nan().fill_null(False)
+    return frame.select("service", "action", "time_ns", scored.alias("labelled"))
+
+
+# ---- policies to take away
+
+
+def policy_folder(verdict: ServiceVerdict) -> Path | None:
+    folder = home() / "runs" / verdict.run_id / "policy" / verdict.service
+    return folder if (folder / "manifest.json").is_file() else None
+
+
+def bundle_folder(verdict: ServiceVerdict) -> Path | None:
+    """The exported bundle, as long as it still holds this run's policy: a later export replaces it."""
+    if not verdict.bundle:
+        return None
+    folder = (home() / verdict.bundle).resolve()
+    if not folder.is_relative_to(home().resolve()):
+        return None
+    manifest = folder / "policy" / "manifest.json"
+    own = policy_folder(verdict)
+    if own is None or not manifest.is_file() or manifest.read_bytes() != (own / "manifest.json").read_bytes():
+        return None
+    return folder
+
+
+def zipped(folder: Path) -> bytes:
+    """`folder` as a zip of one top-level folder; the same files give the same bytes."""
+    times = tuple(file.stat().st_mtime_ns for file in _files(folder))
+    return _zip(str(folder), times)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+
+
+@st.cache_data(max_entries=20, show_spinner=False)
+def _zip(folder: str, times: tuple[int, ...]) -> bytes:
+    path, buffer = Path(folder), io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in _files(path):
+            entry = zipfile.ZipInfo(f"{path.name}/{file.relative_to(path).as_posix()}", (1980, 1, 1, 0, 0, 0))
+            archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+# ---- lake
+
+
+def lake(name: str, **params: object) -> pl.DataFrame:
+    """A named query on the newest snapshot. HomeError where the lake cannot be read."""
+    catalogue = home() / "lake" / "catalog.sqlite"
+    source = _lake(str(home()), catalogue.stat().st_ino if catalogue.exists() else 0)
+    return _query(source, str(home()), source.snapshot(), name, tuple(sorted(params.items())))
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _lake(folder: str, inode: int) -> Lake:
+    """One open reader for all pages: opening takes a third of a second, a snapshot number a few milliseconds."""
+    return Lake.open(Path(folder))
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _query(
+    _source: Lake, folder: str, snapshot: int, name: str, params: tuple[tuple[str, object], ...]
+) -> pl.DataFrame:
+    return _source.query(name, **dict(params))

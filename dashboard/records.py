@@ -1,0 +1,271 @@
+"""What a run says about a service, as records: checked once when read, never again by a page.
+
+Units: costs and savings in USD per 1,000 decisions, quality in [0, 1], latency in seconds, shares in [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from ingest.errors import WorkError
+from optimizer.gate import Limits, Outcome, Reason
+
+Json = Mapping[str, Any]
+Role = Literal["today", "cheapest", "strongest", "cost_matched_random", "suggested"]
+
+
+AGAIN = "Make a new run with `retroute nightly`; this one is left as it is."
+
+
+class UnreadableError(WorkError):
+    """A file of a run that is missing or does not hold what it should; the message says which and what."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with its interval and the kind of interval. A refused figure has a reason and no number."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    kind: str | None
+    estimator: str = ""
+    reason: str = ""
+    effective: float | None = None
+    truth: float | None = None
+    """Known for sample data only."""
+
+    @property
+    def refused(self) -> bool:
+        return self.value is None
+
+    @property
+    def span(self) -> tuple[float, float, float]:
+        """Value, low and high of a figure that is not refused; a missing bound is the value itself."""
+        if self.value is None:
+            raise ValueError("a refused figure has no number")
+        return (
+            self.value,
+            self.value if self.low is None else self.low,
+            self.value if self.high is None else self.high,
+        )
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    policy: Role
+    label: str
+    cost: Figure
+    quality: Figure
+    latency: Figure
+
+
+@dataclass(frozen=True)
+class ActionShare:
+    """`today` and `policy` are shares of decisions (None: not known); `logged` counts decisions in the log."""
+
+    action: str
+    today: float | None
+    policy: float | None
+    logged: int | None
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    decisions: int
+    actions: tuple[ActionShare, ...]
+    savings: Figure
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    label: str
+    cost: Figure
+    quality: Figure
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class EstimatorRow:
+    estimator: str
+    savings: Figure
+    quality: Figure
+
+
+@dataclass(frozen=True)
+class Support:
+    """How much of the log speaks for the suggestion. `effective` counts decisions after weighting."""
+
+    effective: float | None
+    top1_share: float | None
+    unsupported_share: float | None
+    decisions: int | None
+    certify_decisions: int | None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the estimates rest on."""
+
+    decisions: int
+    labelled: int | None
+    label_share: float | None
+    quality_name: str
+    logged_share: float | None
+    """Share of decisions whose probability was logged; the others' had to be estimated."""
+    latency_note: str
+    latency_cut_share: float | None
+    unpriced: int | None
+
+
+@dataclass(frozen=True)
+class ServiceVerdict:
+    service: str
+    run_id: str
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+    policy_id: str
+    policy_label: str
+    bundle: str | None
+    savings: Figure
+    quality: Figure
+    latency: Figure
+    table: tuple[PolicyRow, ...]
+    points: tuple[Point, ...]
+    frontier: tuple[FrontierPoint, ...]
+    estimators: tuple[EstimatorRow, ...]
+    support: Support
+    coverage: Coverage
+    limits: Limits
+    plan: str
+
+
+def figure(data: Json | None) -> Figure:
+    """A figure of verdicts.json; nothing at all is a refusal without a stated reason."""
+    if data is None or data.get("value") is None:
+        reason = str((data or {}).get("reason") or "the run gives no reason")
+        return Figure(None, None, None, None, str((data or {}).get("estimator") or ""), reason)
+    return Figure(
+        float(data["value"]),
+        _number(data.get("low")),
+        _number(data.get("high")),
+        None if data.get("kind") is None else str(data["kind"]),
+        str(data.get("estimator") or ""),
+        effective=_number(data.get("effective")),
+        truth=_number(data.get("truth")),
+    )
+
+
+def verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
+    """The record of one service in verdicts.json; UnreadableError names what is missing or of the wrong kind."""
+    try:
+        return _verdict(service, run_id, data)
+    except KeyError as error:
+        raise UnreadableError(f"verdicts.json of run {run_id}: {service} lacks {error}", AGAIN) from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UnreadableError(
+            f"verdicts.json of run {run_id}: {service} is not as expected ({error})", AGAIN
+        ) from error
+
+
+def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
+    if data["verdict"] not in get_args(Outcome):
+        raise ValueError(f"unknown verdict {data['verdict']!r}")
+    limits = data["limits"]
+    return ServiceVerdict(
+        service=service,
+        run_id=str(data.get("run_id") or run_id),
+        outcome=cast(Outcome, data["verdict"]),
+        reasons=tuple(_reason(reason) for reason in data["reasons"]),
+        policy_id=str(data.get("policy_id") or ""),
+        policy_label=str(data.get("policy_label") or data.get("policy_id") or ""),
+        bundle=data.get("bundle"),
+        savings=figure(data["savings_usd_per_1k"]),
+        quality=figure(data["quality_change"]),
+        latency=figure(data["latency_change_s"]),
+        table=tuple(_policy(row) for row in data["table"]),
+        points=tuple(_point(point) for point in data["points"]),
+        frontier=tuple(
+            FrontierPoint(
+                str(row["label"]), figure(row["cost_usd_per_1k"]), figure(row["quality"]), bool(row.get("chosen"))
+            )
+            for row in data.get("frontier") or ()
+        ),
+        estimators=tuple(
+            EstimatorRow(str(row["estimator"]), figure(row["savings_usd_per_1k"]), figure(row["quality_change"]))
+            for row in data.get("estimators") or ()
+        ),
+        support=_support(data.get("support") or {}),
+        coverage=_coverage(data["data"]),
+        limits=Limits(float(limits["quality_margin"]), float(limits["confidence"]), _number(limits.get("latency_s"))),
+        plan=str((data.get("plan") or {}).get("text") or ""),
+    )
+
+
+def _reason(data: Json) -> Reason:
+    condition, got, needed, remedy = (str(data.get(key) or "") for key in ("condition", "got", "needed", "remedy"))
+    return Reason(condition, got, needed, remedy, bool(data["holds"]))
+
+
+def _policy(data: Json) -> PolicyRow:
+    if data["policy"] not in get_args(Role):
+        raise ValueError(f"unknown policy {data['policy']!r}")
+    figures = (figure(data[key]) for key in ("cost_usd_per_1k", "quality", "latency_s"))
+    return PolicyRow(cast(Role, data["policy"]), str(data.get("label") or ""), *figures)
+
+
+def _point(data: Json) -> Point:
+    actions = tuple(
+        ActionShare(
+            str(row["action"]),
+            _number(row.get("today_share")),
+            _number(row.get("policy_share")),
+            _count(row.get("logged")),
+        )
+        for row in data["actions"]
+    )
+    return Point(str(data["point"]), int(data["decisions"]), actions, figure(data.get("savings_usd_per_1k")))
+
+
+def _support(data: Json) -> Support:
+    return Support(
+        _number(data.get("effective")),
+        _number(data.get("top1_share")),
+        _number(data.get("unsupported_share")),
+        _count(data.get("decisions")),
+        _count(data.get("certify_decisions")),
+    )
+
+
+def _coverage(data: Json) -> Coverage:
+    origin = data.get("propensity_origin") or {}
+    return Coverage(
+        decisions=int(data["decisions"]),
+        labelled=_count(data.get("labelled")),
+        label_share=_number(data.get("label_share")),
+        quality_name=str(data.get("quality_name") or ""),
+        logged_share=_logged_share(origin),
+        latency_note=str(data.get("latency_label") or ""),
+        latency_cut_share=_number(data.get("latency_cut_share")),
+        unpriced=_count(data.get("unpriced")),
+    )
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(cast(float, value))
+
+
+def _count(value: object) -> int | None:
+    return None if value is None else int(cast(int, value))
+
+
+def _logged_share(origin: Json) -> float | None:
+    logged, estimated = float(origin.get("logged") or 0), float(origin.get("estimated") or 0)
+    return logged / (logged + estimated) if logged + estimated else None
+
+
+def by_role(rows: Sequence[PolicyRow]) -> dict[Role, PolicyRow]:
+    return {row.policy: row for row in rows}
