@@ -150,7 +150,8 @@ class Wal:
         self._pending: list[tuple[bytes, asyncio.Future[Position]]] = []
         self._flush: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "wal")
-        self._backlog = (-1.0, 0)
+        self._backlog = 0
+        self._looked = -1.0
 
     async def append(self, record: Record, *, packed: bytes | None = None) -> Position:
         """Returns once the record is synced to disk: the position after its group.
@@ -170,11 +171,12 @@ class Wal:
         return self._commit([_frame(record, None) for record in records])
 
     def backlog_bytes(self) -> int:
-        """`backlog_bytes` of the folder, at most 0.1 s old."""
+        """`backlog_bytes` of the folder: never less than it is, for up to 0.1 s perhaps more."""
         now = time.monotonic()
-        if now - self._backlog[0] > 0.1:
-            self._backlog = (now, backlog_bytes(self.folder))
-        return self._backlog[1]
+        if now - self._looked > 0.1:
+            self._backlog = backlog_bytes(self.folder)
+            self._looked = now
+        return self._backlog
 
     async def drain(self) -> None:
         """Wait until nothing that was given to `append` is pending."""
@@ -218,6 +220,7 @@ class Wal:
                 self._leave()  # its tail is in doubt
                 raise
             self._end = Position(self._end.segment, self._end.offset + len(data))
+            self._backlog += len(data)
             return self._end
 
     def _take_newest(self) -> int:
