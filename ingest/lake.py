@@ -1,8 +1,8 @@
-"""The lake: DuckLake with a SQLite catalogue at `<home>/lake/catalog.sqlite` and Parquet files under `<home>/lake/data`.
+"""The lake: DuckLake with a SQLite catalogue at `<home>/lake/catalog.sqlite`, Parquet files under `<home>/lake/data`.
 
-The only module that imports duckdb. One process writes (it holds an flock on `lake/writer.lock`), any number read at the
-same time. A write is one transaction: rows of several tables and the position of the WAL appear together or not at all,
-and its files are synced to disk before its commit.
+The only module that imports duckdb. One process writes (it holds an flock on `lake/writer.lock`), any number read at
+the same time. A write is one transaction: rows of several tables and the position of the WAL appear together or not at
+all, and its files are synced to disk before its commit.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ spans a second would otherwise leave several files a second."""
 
 T = TypeVar("T")
 
+_TABLES = "Tables: calls, spans, scores, contents, events, traces."
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
 _MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
@@ -54,8 +55,8 @@ class Lake:
     def open(cls, home: Path, *, write: bool = False, snapshot: int | None = None) -> Self:
         """Opens the lake of a home: to read, works while the collector writes; to write, makes it if it is missing.
 
-        `snapshot` pins what a reader sees. Raises HomeError when there is no lake to read, when a newer version made it,
-        or when another process writes for more than `PATIENCE_S` seconds.
+        `snapshot` pins what a reader sees. Raises HomeError when there is no lake to read, when a newer version made
+        it, or when another process writes for more than `PATIENCE_S` seconds.
         """
         folder = home / "lake"
         if write:
@@ -139,7 +140,7 @@ class Lake:
             _refuse_writing(self._connection, text)
             return self._run(lambda: self._connection.execute(text).pl())
         except duckdb.Error as problem:
-            raise UsageError(_said(problem), "Tables: calls, spans, scores, contents, events, traces.") from problem
+            raise UsageError(_said(problem), _TABLES) from problem
 
     def snapshot(self) -> int:
         """The number of the newest state of the lake."""

@@ -17,12 +17,14 @@ from importlib.resources import files
 
 QUERIES = (
     "calls",
+    "calls_by_hour",
     "counts",
     "health_batches",
     "health_by_service",
     "last_batch",
     "scores",
     "services",
+    "settled_among",
     "trace_events",
     "trace_spans",
     "unknown_attributes",
@@ -89,10 +91,11 @@ def used_parameters(text: str) -> tuple[str, ...]:
 def migrations() -> tuple[Migration, ...]:
     """All migrations in the order in which they are applied."""
     folder = files("ingest") / "sql" / "migrations"
-    found = []
-    for file in folder.iterdir():
-        if named := re.fullmatch(r"(\d{3})_(\w+)\.sql", file.name):
-            found.append(Migration(int(named[1]), named[2], file.read_text(encoding="utf-8")))
+    found = [
+        Migration(int(named[1]), named[2], file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (named := re.fullmatch(r"(\d{3})_(\w+)\.sql", file.name))
+    ]
     return tuple(sorted(found, key=lambda migration: migration.number))
 
 

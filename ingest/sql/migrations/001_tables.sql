@@ -18,18 +18,17 @@ create table span_log (
 );
 
 create table content_log (
-  trace_id varchar, span_id varchar, input_text varchar, output_text varchar, tools varchar, tool_arguments varchar,
-  tool_result varchar, batch bigint
+  trace_id varchar, span_id varchar, input_text varchar, output_text varchar, tools varchar, batch bigint
 );
 
 create table event_log (
   event_id varchar, trace_id varchar, span_id varchar, name varchar, time_ns bigint, service varchar, body varchar,
-  attributes varchar, received_ns bigint, batch bigint
+  attributes varchar, received_ns bigint, batch bigint, line bigint
 );
 
 create table score_log (
   score_id varchar, trace_id varchar, span_id varchar, session_id varchar, response_id varchar, name varchar,
-  value double, value01 double, label varchar, explanation varchar, source varchar, time_ns bigint, service varchar,
+  value double, value01 double, label varchar, explanation varchar, source varchar, time_ns bigint,
   received_ns bigint, batch bigint, line bigint
 );
 
@@ -69,13 +68,12 @@ where place = 1;
 create view contents as
 select
   trace_id, span_id,
-  arg_max(input_text, batch) as input_text, arg_max(output_text, batch) as output_text, arg_max(tools, batch) as tools,
-  arg_max(tool_arguments, batch) as tool_arguments, arg_max(tool_result, batch) as tool_result
+  arg_max(input_text, batch) as input_text, arg_max(output_text, batch) as output_text, arg_max(tools, batch) as tools
 from content_log
 group by trace_id, span_id;
 
 create view events as
-select * exclude (batch, place)
+select * exclude (batch, line, place)
 from (select *, row_number() over (partition by event_id order by batch) as place from event_log)
 where place = 1;
 

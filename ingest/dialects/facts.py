@@ -1,0 +1,98 @@
+"""LlmFacts: what a span says about a model call, an agent or a tool. Dialect: how one convention says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ingest.spans import Attributes
+
+Kind = Literal["llm", "embedding", "agent", "tool", "retrieval", "chain", "guardrail", "evaluator", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class LlmFacts:
+    """What one span says. None: it does not say. Token counts follow one rule: `input_tokens` is all input, the cached
+    part included, `output_tokens` all output, reasoning included; a 0 in the cache and reasoning counts is what was
+    sent and may mean "not reported"."""
+
+    kind: Kind = "other"
+    dialect: str | None = None
+    provider: str | None = None
+    model_requested: str | None = None
+    model_returned: str | None = None
+    reasoning_effort: str | None = None
+    input_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    max_tokens: int | None = None
+    tools_offered: str | None = None
+    """JSON array of the names of the tools offered, in order."""
+    response_format: str | None = None
+    reported_cost_usd: float | None = None
+    """The emitter's own estimate; never used as a price."""
+    error_type: str | None = None
+    stream: bool | None = None
+    ttft_s: float | None = None
+    """Seconds until the first token."""
+    session_id: str | None = None
+    user_id: str | None = None
+    response_id: str | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    prompt_name: str | None = None
+    prompt_version: str | None = None
+    policy_id: str | None = None
+    policy_version: str | None = None
+    policy_action: str | None = None
+    policy_propensity: float | None = None
+    policy_arm: str | None = None
+    policy_candidates: str | None = None
+    """JSON array of action names."""
+    policy_probabilities: str | None = None
+    """JSON array of numbers, one per candidate."""
+    policy_features: str | None = None
+    """base64 of float16."""
+    policy_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The texts of a call: canonical messages and the tools offered, as JSON. None: not sent."""
+
+    input_text: str | None = None
+    output_text: str | None = None
+    tools: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that is read from a span. `unknown` are the attribute keys that no dialect knows."""
+
+    facts: LlmFacts
+    content: Content
+    unknown: tuple[str, ...]
+
+
+Repair = Callable[[Attributes, dict[str, object]], None]
+"""Corrects the values read from a span (field name -> value) where a table of keys cannot say it."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One convention.
+
+    `kind` says what a span is, by its attributes, or None when this convention does not say. `fields` maps a field of
+    LlmFacts (or "input", "output", "system", "tools", "tool_arguments", "tool_result" of its content) to the keys that
+    may hold it, in order of precedence. `ignored` are keys, and prefixes ending in a dot, that are known and not used.
+    """
+
+    name: str
+    kind: Callable[[Attributes], Kind | None]
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    repair: Repair | None = None

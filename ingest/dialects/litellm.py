@@ -1,0 +1,84 @@
+"""LiteLLM's own otel callback, in the SDK and in its proxy.
+
+A call is the span `litellm_request` with GenAI attributes; below it `raw_gen_ai_request` repeats the provider's request
+and answer under `llm.<provider>.*` and has no attribute of a call of its own. In the proxy the response's model is the
+alias that the client asked for; the real one is in `litellm.provider.model`.
+"""
+
+from __future__ import annotations
+
+from ingest.dialects.facts import Dialect, Kind
+from ingest.dialects.values import structure, text
+from ingest.spans import Attributes
+
+_KINDS: dict[str, Kind] = {
+    "acompletion": "llm",
+    "completion": "llm",
+    "atext_completion": "llm",
+    "text_completion": "llm",
+    "responses": "llm",
+    "aresponses": "llm",
+    "anthropic_messages": "llm",
+    "agenerate_content": "llm",
+    "agenerate_content_stream": "llm",
+    "generate_content_stream": "llm",
+    "embedding": "embedding",
+    "aembedding": "embedding",
+}
+
+
+def kind(attributes: Attributes) -> Kind | None:
+    """By the operation's name, or `llm.request.type`, of a span that LiteLLM made."""
+    if (
+        "litellm.call_id" not in attributes
+        and "litellm.provider.model" not in attributes
+        and "hidden_params" not in attributes
+    ):
+        return None
+    for key in ("gen_ai.operation.name", "llm.request.type"):
+        if isinstance(said := attributes.get(key), str) and said.lower() in _KINDS:
+            return _KINDS[said.lower()]
+    return None
+
+
+def repair(attributes: Attributes, values: dict[str, object]) -> None:
+    """The returned model is no alias, and the session is in the request's metadata."""
+    real = text(attributes.get("litellm.provider.model"))
+    alias = text(attributes.get("litellm.model_group"))
+    if real and (alias is not None or "model_returned" not in values):
+        head, slash, tail = real.partition("/")
+        provider = text(values.get("provider"))
+        bare = tail if slash and provider in (None, head, head.replace("_", "")) else real
+        if values.get("model_returned") in (None, alias):
+            values["model_returned"] = bare
+        values.setdefault("model_requested", bare)
+    if "session_id" not in values and isinstance(
+        sent := structure(attributes.get("metadata.requester_metadata")), dict
+    ):
+        for key in ("session_id", "litellm_session_id", "thread_id"):
+            if found := text(sent.get(key)):
+                values["session_id"] = found
+                break
+
+
+DIALECT = Dialect(
+    "litellm",
+    kind,
+    {
+        "stream": ("llm.is_streaming",),
+        "user_id": ("llm.user", "metadata.user_api_key_end_user_id"),
+        "session_id": ("metadata.session_id", "metadata.litellm_session_id"),
+    },
+    ignored=(
+        "llm.",
+        "metadata.",
+        "litellm.",
+        "hidden_params",
+        "call_type",
+        "service",
+        "error.",
+        "gen_ai.guardrail.",
+        "SpanAttributes.",
+    ),
+    repair=repair,
+)

@@ -1,0 +1,91 @@
+"""Attribute values as they come -> typed values; None for what is not one. Nothing here raises."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import orjson
+
+_NOTHING = {"", "none", "null", "undefined"}
+
+
+def text(value: object) -> str | None:
+    """A non-empty text; numbers as text. 'None' and 'null' are how some emitters write nothing."""
+    if isinstance(value, str):
+        return None if value.strip().lower() in _NOTHING else value
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return str(value)
+    return dumps(value)
+
+
+def count(value: object) -> int | None:
+    """A number of things: not negative. Doubles and texts of whole numbers count."""
+    found = number(value)
+    return None if found is None or found < 0 or found > 2**62 else int(found)
+
+
+def number(value: object) -> float | int | None:
+    """A finite number, also when sent as text."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
+def real(value: object) -> float | None:
+    found = number(value)
+    return None if found is None else float(found)
+
+
+def boolean(value: object) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def structure(value: object) -> object:
+    """A list or dict, also when sent as JSON, as JSON within JSON, or as Python's repr; else None."""
+    found = value
+    for _ in range(3):
+        if not isinstance(found, str):
+            break
+        try:
+            found = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return _from_repr(found)
+    return found if isinstance(found, list | dict) else None
+
+
+def array(value: object) -> str | None:
+    """A JSON array as text; None for anything else."""
+    found = structure(value)
+    return dumps(found) if isinstance(found, list) else None
+
+
+def dumps(value: object) -> str:
+    """JSON text. Keys that are no texts and odd values become texts; a broken surrogate becomes a question mark."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        import json
+
+        return json.dumps(value, default=str).encode("utf-8", "replace").decode()
+
+
+def _from_repr(value: str) -> object:
+    if not value.startswith(("{", "[")) or len(value) > 100_000:
+        return None
+    try:
+        found = ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, list | dict) else None

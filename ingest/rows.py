@@ -1,0 +1,205 @@
+"""Records as they were received -> rows of the lake's tables. Pure.
+
+A row is a tuple in the order of the table's columns here; `batch` and `line` number the converter's commit and the row
+in it, so that of two copies of one thing the later one is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from ingest.dialects import messages, registry
+from ingest.dialects.facts import Content, LlmFacts
+from ingest.dialects.values import dumps, number, text
+from ingest.scores import score_id
+from ingest.spans import Attributes, LogRecord, Score, Span
+
+FACTS = tuple(LlmFacts.__dataclass_fields__)
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "span_log": (
+        *("trace_id", "span_id", "parent_span_id", "name", "span_kind", "start_ns", "end_ns", "status"),
+        *("status_message", "service", "scope", "scope_version", *FACTS, "input_chars", "output_chars", "input_digest"),
+        *("attributes", "resource", "events", "links", "unknown_keys", "received_ns", "batch", "line"),
+    ),
+    "content_log": ("trace_id", "span_id", "input_text", "output_text", "tools", "batch"),
+    "event_log": (
+        *("event_id", "trace_id", "span_id", "name", "time_ns", "service", "body", "attributes"),
+        *("received_ns", "batch", "line"),
+    ),
+    "score_log": (
+        *("score_id", "trace_id", "span_id", "session_id", "response_id", "name", "value", "value01", "label"),
+        *("explanation", "source", "time_ns", "received_ns", "batch", "line"),
+    ),
+    "ingest_log": (
+        *("batch", "position", "received_ns", "requests", "spans", "logs", "metric_points", "scores", "rejected"),
+        "problem",
+    ),
+}
+
+EVALUATION = "gen_ai.evaluation.result"
+_MINUTE_NS = 60_000_000_000
+_facts_of = attrgetter(*FACTS)
+
+
+@dataclass
+class Minute:
+    """What one minute brought."""
+
+    requests: int = 0
+    spans: int = 0
+    logs: int = 0
+    metric_points: int = 0
+    scores: int = 0
+    rejected: int = 0
+    problem: str | None = None
+
+
+@dataclass
+class Batch:
+    """The rows of one commit, gathered record by record, and what waits to be settled because of them."""
+
+    number: int
+    rows: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: {table: [] for table in COLUMNS})
+    minutes: dict[int, Minute] = field(default_factory=dict)
+    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """trace id -> when its first and last span or event of this batch arrived (ns)."""
+
+    def minute(self, received_ns: int) -> Minute:
+        """The counters of the minute of a receipt."""
+        return self.minutes.setdefault(received_ns - received_ns % _MINUTE_NS, Minute())
+
+    def add_spans(self, spans: Iterable[Span], received_ns: int) -> None:
+        """Spans, their texts, and the scores among their events."""
+        resources: dict[int, str] = {}
+        for span in spans:
+            if (resource := resources.get(id(span.resource))) is None:
+                resource = resources[id(span.resource)] = dumps(span.resource)
+            self._add_span(span, resource, received_ns)
+            for event in span.events:
+                if event.name == EVALUATION:
+                    self.add_score(
+                        evaluation(event.attributes, event.time_ns, span.trace_id, span.span_id), received_ns
+                    )
+
+    def add_logs(self, logs: Iterable[LogRecord], received_ns: int) -> None:
+        """Evaluations become scores, texts of calls events; other log records are only counted."""
+        for log in logs:
+            name = log.event_name or text(log.attributes.get("event.name")) or _named_in(log.body)
+            if name == EVALUATION:
+                fields = {**(log.body if isinstance(log.body, dict) else {}), **log.attributes}
+                self.add_score(evaluation(fields, log.time_ns or received_ns, log.trace_id, log.span_id), received_ns)
+            elif name in messages.CONTENT_EVENTS and log.trace_id and log.span_id:
+                self._add_event(log, name, received_ns)
+
+    def add_score(self, score: Score | None, received_ns: int) -> None:
+        """A score; None, a judgement that names nothing or judges nothing, counts as rejected."""
+        minute = self.minute(received_ns)
+        if score is None:
+            minute.rejected += 1
+            minute.problem = minute.problem or "an evaluation without a name, a target, or a value"
+            return
+        minute.scores += 1
+        value = score.value
+        target = (score.trace_id, score.span_id, score.session_id, score.response_id)
+        said = (score.name, value, value if value is not None and 0 <= value <= 1 else None, score.label)
+        rows = self.rows["score_log"]
+        stamp = (score.time_ns, received_ns, self.number, len(rows))
+        rows.append((score.score_id, *target, *said, score.explanation, score.source or None, *stamp))
+
+    def finished(self, position: str) -> dict[str, list[tuple[object, ...]]]:
+        """All rows, with the WAL's position in the batch's own row."""
+        for minute_ns, seen in sorted(self.minutes.items()):
+            counts = (seen.requests, seen.spans, seen.logs, seen.metric_points, seen.scores, seen.rejected)
+            self.rows["ingest_log"].append((self.number, position, minute_ns, *counts, seen.problem))
+        return self.rows
+
+    def _add_span(self, span: Span, resource: str, received_ns: int) -> None:
+        reading = registry.read(span)
+        content = reading.content
+        rows = self.rows["span_log"]
+        who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)
+        what = (span.status, span.status_message or None, span.service, span.scope.name, span.scope.version)
+        size = (_length(content.input_text), _length(content.output_text), digest(content.input_text))
+        kept = {key: value for key, value in span.attributes.items() if key not in registry.CONTENT_KEYS}
+        events = _events(span) if span.events else None
+        links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
+        rest = (dumps(kept), resource, events, links, list(reading.unknown))
+        rows.append((*who, *what, *_facts_of(reading.facts), *size, *rest, received_ns, self.number, len(rows)))
+        if content != _NO_CONTENT:
+            self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
+        self._arrived(span.trace_id, received_ns)
+
+    def _add_event(self, log: LogRecord, name: str, received_ns: int) -> None:
+        body, attributes = dumps(log.body), dumps(log.attributes)
+        identity = "\0".join((log.trace_id or "", log.span_id or "", name, str(log.time_ns), body, attributes))
+        rows = self.rows["event_log"]
+        row = (digest(identity), log.trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
+        rows.append((*row, received_ns, self.number, len(rows)))
+        self._arrived(str(log.trace_id), received_ns)
+
+    def _arrived(self, trace_id: str, received_ns: int) -> None:
+        first, last = self.arrivals.get(trace_id, (received_ns, received_ns))
+        self.arrivals[trace_id] = (min(first, received_ns), max(last, received_ns))
+
+
+def evaluation(fields: Attributes, time_ns: int, trace_id: str | None, span_id: str | None) -> Score | None:
+    """The score in an evaluation event; None when it has no name, no target, or neither a value nor a label."""
+    name = text(fields.get("gen_ai.evaluation.name"))
+    value = number(fields.get("gen_ai.evaluation.score.value"))
+    label = text(fields.get("gen_ai.evaluation.score.label"))
+    response_id = text(fields.get("gen_ai.response.id"))
+    session_id = text(fields.get("gen_ai.conversation.id")) or text(fields.get("session.id"))
+    if name is None or (value is None and label is None) or not (trace_id or response_id or session_id):
+        return None
+    source = text(fields.get("gen_ai.evaluation.source")) or ""
+    target = "/".join((trace_id or "", span_id or "", session_id or "", response_id or ""))
+    score = None if value is None else float(value)
+    return Score(
+        score_id(target, name, source, time_ns, label if score is None else score),
+        name,
+        score,
+        time_ns,
+        source,
+        trace_id,
+        span_id,
+        session_id,
+        response_id,
+        label,
+        text(fields.get("gen_ai.evaluation.explanation")),
+    )
+
+
+def content_row(trace_id: str, span_id: str, content: Content, batch: int) -> tuple[object, ...]:
+    """A row of content_log."""
+    return (trace_id, span_id, content.input_text, content.output_text, content.tools, batch)
+
+
+def digest(value: str | None) -> str | None:
+    """A short fingerprint of a text; None of None."""
+    return None if value is None else hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+_NO_CONTENT = Content()
+
+
+def _length(value: str | None) -> int:
+    return 0 if value is None else len(value)
+
+
+def _events(span: Span) -> str | None:
+    """The span's events as JSON, without those whose texts are kept as content."""
+    kept: Iterator[dict[str, object]] = (
+        {"name": event.name, "time_ns": event.time_ns, "attributes": event.attributes}
+        for event in span.events
+        if event.name not in messages.CONTENT_EVENTS
+    )
+    found = list(kept)
+    return dumps(found) if found else None
+
+
+def _named_in(body: object) -> str:
+    return str(body.get("event.name", "")) if isinstance(body, dict) else ""
