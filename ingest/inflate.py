@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isal import isal_zlib
 
+BROKEN: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its stub calls the class an instance
 _MEMBERS = 64  # a body of many tiny members would cost quadratic time
 
 
@@ -27,7 +28,7 @@ def inflate(body: bytes, limit: int) -> bytes:
         member = isal_zlib.decompressobj(wbits=31)
         try:
             part = member.decompress(rest, left + 1)
-        except isal_zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
+        except BROKEN as error:
             raise InflateError(f"not valid gzip: {error}") from None
         if len(part) > left:
             raise TooLargeError(f"inflates to more than {limit} bytes")

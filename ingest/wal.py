@@ -266,7 +266,7 @@ class WalReader:
         """Bytes at the ends of final segments that are no whole records: writes that were never acknowledged."""
 
     def read(self, max_bytes: int) -> list[tuple[Position, Record]]:
-        """The next records, each with the position after it: about `max_bytes` of them, at least one if there is one.
+        """The next records, each with the position after it: until their bodies reach `max_bytes`, or all there are.
 
         Empty when all is read for now. Raises HomeError for a record of a later version of the log.
         """
@@ -280,10 +280,11 @@ class WalReader:
             start = self.position.offset if current == self.position.segment else 0
             with segment_path(self.folder, current).open("rb") as file:
                 for end, head, body in _frames(file, start):
-                    taken += end - start
+                    record = _record(head, body)
+                    taken += len(record.body)
                     start = end
                     self.position = Position(current, end)
-                    found.append((self.position, _record(head, body)))
+                    found.append((self.position, record))
                     if taken >= max_bytes:
                         return found
                 size = os.fstat(file.fileno()).st_size

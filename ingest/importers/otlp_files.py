@@ -24,6 +24,7 @@ from isal import igzip
 from ingest import otlp, wal
 from ingest.errors import HomeError, UsageError
 from ingest.home import collector_runs, open_home
+from ingest.inflate import BROKEN
 
 if TYPE_CHECKING:
     from ingest.converter import ConverterOptions
@@ -130,7 +131,7 @@ def read_paths(paths: Sequence[Path]) -> Iterator[Imported]:
         try:
             with _opened(path) as file:
                 yield from _read(path, file)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, BROKEN) as error:
             yield Imported(path, None, None, f"cannot be read to its end: {error}")
 
 
@@ -244,8 +245,7 @@ def _drain(home: Path, end: wal.Position, options: ConverterOptions) -> None:
         from ingest import converter
 
         try:
-            # All that will come has come: nothing is gained by waiting for traces to become quiet.
-            converter.run(home, dataclasses.replace(options, quiet_s=0.0), lambda: True)
+            converter.run(home, options, lambda: True)
             return
         except HomeError:
             if not collector_runs(home) and wal.consumed(home / "wal") == done:
