@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import altair as alt
 import polars as pl
@@ -14,7 +15,9 @@ from dashboard.theme import Ink
 
 
 def shares(actions: Sequence[ActionShare], ink: Ink) -> alt.LayerChart:
-    """Paired bars per action: today's share in grey, the suggestion's in ink; in the order of today's shares."""
+    """Paired bars per action: today's share in grey, the suggestion's in ink; in the order of today's shares.
+
+    Which is which stands above the chart, in words."""
     ranked = sorted(actions, key=lambda action: (-(action.today or 0), action.action))
     order = [action.action for action in ranked]
     rows = [
@@ -34,11 +37,7 @@ def shares(actions: Sequence[ActionShare], ink: Ink) -> alt.LayerChart:
     who = alt.YOffset(
         "who:N", sort=["Today", "Suggested"], scale=alt.Scale(domain=["Today", "Suggested"], paddingInner=0.12)
     )
-    tint = alt.Color(
-        "who:N",
-        scale=alt.Scale(domain=["Today", "Suggested"], range=[ink.quiet, ink.text]),
-        legend=alt.Legend(title=None, orient="top", labelColor=ink.text, symbolType="square"),
-    )
+    tint = alt.Color("who:N", scale=alt.Scale(domain=["Today", "Suggested"], range=[ink.quiet, ink.text]), legend=None)
     tips = [
         alt.Tooltip("action:N", title="Action"),
         alt.Tooltip("who:N", title="Policy"),
@@ -47,7 +46,7 @@ def shares(actions: Sequence[ActionShare], ink: Ink) -> alt.LayerChart:
     base = alt.Chart(data).encode(x=x, y=y, yOffset=who)
     bars = base.mark_bar(cornerRadiusEnd=2).encode(color=tint, tooltip=tips)
     labels = base.mark_text(align="left", dx=5, fontSize=11, color=ink.muted).encode(text="text:N")
-    return layered([bars, labels], 104 + 46 * max(len(order), 1))
+    return layered([bars, labels], 76 + 46 * max(len(order), 1))
 
 
 def timeline(data: pl.DataFrame, at: str, what: str, ink: Ink, *, rejected: str | None = None) -> alt.LayerChart:
@@ -58,7 +57,9 @@ def timeline(data: pl.DataFrame, at: str, what: str, ink: Ink, *, rejected: str 
         pl.col(what).cast(pl.Float64).alias("count"),
         lost.alias("lost"),
     )
-    x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=ticks(ink, 6))
+    days = frame.height > 1 and frame["at"][-1] - frame["at"][0] > timedelta(days=2)
+    label = "%-d %b" if days else "%H:%M"
+    x = alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=ticks(ink, 6, format=label, labelOverlap=True))
     y = alt.Y("count:Q", title=figures.capital(what), axis=ticks(ink, 4, grid=True, format="~s"))
     tips = [
         alt.Tooltip("utcyearmonthdatehoursminutes(at):T", title="From (UTC)"),

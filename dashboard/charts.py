@@ -197,7 +197,7 @@ def ticks(ink: Ink, n: int, *, grid: bool = False, **more: Any) -> alt.Axis:
 
 def names(ink: Ink) -> alt.Axis:
     """An axis of names, which are read rather than measured."""
-    return alt.Axis(labelLimit=260, labelColor=ink.text, labelFontSize=13, domain=False, ticks=False, labelPadding=8)
+    return alt.Axis(labelLimit=200, labelColor=ink.text, labelFontSize=13, domain=False, ticks=False, labelPadding=8)
 
 
 def _ends(name: str, figure: Figure, scale: float) -> dict[str, float]:
@@ -207,7 +207,7 @@ def _ends(name: str, figure: Figure, scale: float) -> dict[str, float]:
 
 def _reach(values: Sequence[float], margin: float) -> list[float]:
     """A domain around the values; never empty."""
-    low, high = min(values), max(values)
+    low, high = min(values, default=0.0), max(values, default=0.0)
     pad = margin * (high - low) or 1.0
     return [low - pad, high + pad]
 

@@ -117,6 +117,14 @@ def notice(text: str) -> str:
     return f'<p class="rr rr-notice">{escape(text)}</p>'
 
 
+def pair() -> str:
+    """Which of two paired bars is which."""
+    swatches = "".join(
+        f'<span class="rr-swatch rr-{name.lower()}"></span><span>{name}</span>' for name in ("Today", "Suggested")
+    )
+    return f'<p class="rr rr-pair">{swatches}</p>'
+
+
 def remark(text: str) -> str:
     return f'<p class="rr rr-remark">{escape(text)}</p>'
 

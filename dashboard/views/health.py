@@ -44,7 +44,7 @@ def _live() -> None:
 
 def _services(services: pl.DataFrame) -> None:
     ranges = {row["service"]: row for row in data.lake("services").to_dicts()}
-    st.html(parts.heading("By service", "Shares are of the column before the comma: model calls, or traces."))
+    st.html(parts.heading("By service", "Unpriced, failed and without a session are shares of model calls."))
     st.html(sections.services([*services.iter_rows(named=True)], ranges))
 
 

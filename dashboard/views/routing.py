@@ -43,6 +43,7 @@ def _point(point: Point) -> None:
     st.html(parts.heading(point.name, f"Decision point, {figures.counted(point.decisions, 'decision')} in the log."))
     left, right = st.columns([3, 2], gap="large")
     with left:
+        st.html(parts.pair())
         st.altair_chart(bars.shares(point.actions, frame.ink()), key=f"shares-{point.name}")
     with right:
         st.html(sections.point(point))

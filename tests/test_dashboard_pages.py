@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from html import unescape
+from pathlib import Path
+
+import pytest
+from dashboard_fixture import RUN, verdicts, write_lake, write_run
+from streamlit.testing.v1 import AppTest
+
+import dashboard
+from dashboard import figures, theme
+from dashboard.records import figure
+from ingest.lake import Lake
+
+APP = Path(dashboard.__path__[0]) / "app.py"
+VIEWS = ("verdict", "health", "routing")
+PATIENCE_S = 30
+
+
+def verdict_page() -> None:
+    from dashboard.views import verdict
+
+    verdict.page()
+
+
+def health_page() -> None:
+    from dashboard.views import health
+
+    health.page()
+
+
+def routing_page() -> None:
+    from dashboard.views import routing
+
+    routing.page()
+
+
+PAGES = {"verdict": verdict_page, "health": health_page, "routing": routing_page}
+
+
+def show(view: str, **query: str) -> AppTest:
+    at = AppTest.from_function(PAGES[view], default_timeout=PATIENCE_S)
+    at.query_params.update(query)
+    return at.run()
+
+
+def html(at: AppTest) -> str:
+    return "\n".join(element.proto.body for element in at.get("html"))
+
+
+def text(at: AppTest) -> str:
+    return unescape(re.sub(r"<[^>]+>", " ", html(at)))
+
+
+def shown_figures(at: AppTest) -> list[tuple[str, tuple[float, float, float]]]:
+    """(metric, (value, low, high)) of every figure on the page, in order."""
+    found = re.findall(r'data-metric="(\w+)" data-value="([^"]+)" data-low="([^"]+)" data-high="([^"]+)"', html(at))
+    return [(metric, (float(value), float(low), float(high))) for metric, value, low, high in found]
+
+
+def numbers(data: dict) -> tuple[float, float, float]:
+    return data["value"], data["low"], data["high"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RETROUTE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def full(home: Path) -> Path:
+    write_run(home)
+    write_lake(home)
+    return home
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_empty_home_says_what_to_do(view: str, home: Path) -> None:
+    at = show(view)
+    assert not at.exception
+    assert "Nothing has arrived yet" in text(at)
+    assert f"retroute collect --home {home}" in text(at)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_home_that_does_not_exist_is_an_empty_home(view: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETROUTE_HOME", str(home / "nowhere"))
+    at = show(view)
+    assert not at.exception
+    assert "Nothing has arrived yet" in text(at)
+    assert not (home / "nowhere").exists()
+
+
+@pytest.mark.parametrize("view", ["verdict", "routing"])
+def test_telemetry_without_a_run_says_how_to_get_a_verdict(view: str, home: Path) -> None:
+    write_lake(home)
+    at = show(view)
+    assert not at.exception
+    assert f"retroute nightly --home {home}" in text(at)
+
+
+def test_health_works_before_any_run(home: Path) -> None:
+    write_lake(home)
+    at = show("health")
+    assert not at.exception
+    assert "120 spans in 120 traces arrived; 1 record could not be used. 12 of 120 model calls lack a price." in text(
+        at
+    )
+    assert "No run has looked for decisions yet" in text(at)
+
+
+def test_health_of_an_empty_lake_names_the_listening_collector(home: Path) -> None:
+    Lake.open(home, write=True).close()
+    (home / "collector.json").write_text(json.dumps({"pid": 1, "host": "127.0.0.1", "port": 4318, "started_ns": 0}))
+    at = show("health")
+    assert not at.exception
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318" in text(at)
+
+
+def test_health_shows_the_counts_of_the_lake(full: Path) -> None:
+    at = show("health")
+    with Lake.open(full) as lake:
+        services = lake.query("health_by_service").to_dicts()
+        unpriced = lake.query("unpriced").to_dicts()
+        unknown = lake.query("unknown_attributes").to_dicts()
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html(at))
+    for row in services:
+        assert row["service"] in cells
+        assert figures.part(row["unpriced"], row["llm_calls"]) in cells
+        assert figures.part(row["scored_traces"], row["traces"]) in cells
+    for row in unpriced:
+        assert row["reason"] in cells
+        assert str(row["calls"]) in cells
+    assert unknown[0]["key"] in cells
+    assert "90% of 3,500 decisions scored for quality" in text(at)
+
+
+def test_health_follows_the_collector(full: Path) -> None:
+    at = show("health")
+    assert "120 spans" in text(at)
+    write_lake(full, traces=150)
+    assert "150 spans" in text(at.run())
+
+
+def test_overview_lists_each_service_with_verdict_and_the_three_axes(full: Path) -> None:
+    at = show("verdict")
+    assert not at.exception
+    cards = re.findall(r'class="rr rr-card[^"]*" data-verdict="(\w+)" data-service="([^"]+)"', html(at))
+    assert cards == [("deploy", "alpha"), ("promising", "beta-agent"), ("keep", "gamma"), ("cannot_tell", "delta")]
+    said = verdicts()["services"]
+    expected = [
+        (key, numbers(said[name][key]))
+        for name in ("alpha", "beta-agent", "gamma")
+        for key in ("savings_usd_per_1k", "quality_change", "latency_change_s")
+    ]
+    assert shown_figures(at) == expected
+    assert "Not estimated" in text(at)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("alpha", "Deploy"),
+        ("beta-agent", "Promising"),
+        ("gamma", "Keep today's routing"),
+        ("delta", "Your logs cannot tell"),
+    ],
+)
+def test_verdict_page_shows_the_numbers_of_the_run(name: str, word: str, full: Path) -> None:
+    at = show("verdict", service=name)
+    assert not at.exception
+    said = verdicts()["services"][name]
+    assert f"<h1>{word}</h1>" in html(at)
+    keys = ("savings_usd_per_1k", "quality_change", "latency_change_s")
+    expected = [(key, numbers(said[key])) for key in keys if said[key]["value"] is not None]
+    expected += [
+        (key, numbers(row[key]))
+        for row in said["table"]
+        for key in ("cost_usd_per_1k", "quality", "latency_s")
+        if row[key]["value"] is not None
+    ]
+    assert shown_figures(at) == expected
+    for reason in said["reasons"]:
+        assert reason["got"] in text(at)
+        assert reason["needed"] in text(at)
+        assert reason["holds"] or reason["remedy"].capitalize() in text(at)
+    if said["plan"]:
+        assert said["plan"]["text"] in text(at)
+    assert figures.count(said["data"]["decisions"]) in text(at)
+
+
+def test_kind_of_each_interval_is_written_beside_it(full: Path) -> None:
+    at = show("verdict", service="alpha")
+    assert html(at).count('class="rr-kind"') == len(shown_figures(at))
+
+
+def test_refused_figures_give_their_reason_instead_of_a_number(full: Path) -> None:
+    at = show("verdict", service="delta")
+    reason = verdicts()["services"]["delta"]["savings_usd_per_1k"]["reason"]
+    refused = re.findall(r'rr-refused" data-metric="\w+">.*?</span></span>', html(at))
+    assert refused
+    assert all("Not estimated" in one and reason in unescape(one) for one in refused)
+    assert len(at.get("vega_lite_chart")) == 1  # the frontier; an axis that cannot be estimated is not drawn
+
+
+def test_monthly_saving_is_at_the_pace_of_the_decisions(full: Path) -> None:
+    pace = 3500 / 7 * 30 / 1000
+    value, low, high = (pace * x for x in numbers(verdicts()["services"]["alpha"]["savings_usd_per_1k"]))
+    month = figures.said(figure({"value": value, "low": low, "high": high, "kind": "asymptotic"}), "usd")
+    assert f"about {month.value} a month ({month.interval}) at the logged pace" in text(
+        show("verdict", service="alpha")
+    )
+
+
+def test_service_is_chosen_by_the_url_and_changes_it(full: Path) -> None:
+    at = show("verdict", service="gamma")
+    assert at.button_group[0].value == "gamma"
+    at.button_group[0].set_value("alpha").run()
+    assert at.query_params["service"] == "alpha"
+    assert "<h1>Deploy</h1>" in html(at)
+    at.button_group[0].set_value("All services").run()
+    assert "service" not in at.query_params
+    assert "What your logs say" in text(at)
+
+
+def test_unknown_service_in_the_url_shows_the_overview(full: Path) -> None:
+    at = show("verdict", service="omega")
+    assert not at.exception
+    assert "What your logs say" in text(at)
+
+
+def test_card_opens_its_service(full: Path) -> None:
+    at = show("verdict")
+    at.button(key="open-gamma").click().run()
+    assert at.query_params["service"] == "gamma"
+    assert "Keep today's routing" in html(at)
+
+
+def test_many_services_are_offered_as_a_list(home: Path) -> None:
+    alpha = verdicts()["services"]["alpha"]
+    write_run(home, content={"services": {f"service-{i}": {**alpha, "bundle": None} for i in range(9)}})
+    at = show("verdict")
+    assert not at.exception
+    assert len(at.selectbox[0].options) == 10
+
+
+def test_routing_shows_shares_savings_and_logged_counts(full: Path) -> None:
+    at = show("routing", service="beta-agent")
+    assert not at.exception
+    said = verdicts()["services"]["beta-agent"]
+    assert shown_figures(at) == [("savings_usd_per_1k", numbers(said["savings_usd_per_1k"]))]
+    assert "the log never chose otherwise here" in text(at)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html(at))
+    for point in said["points"]:
+        for action in point["actions"]:
+            row = [action["action"], figures.share(action["today_share"]), figures.share(action["policy_share"])]
+            assert [*row, figures.count(action["logged"])] in [cells[i : i + 4] for i in range(0, len(cells), 4)]
+    assert "not a call to switch" in text(at)
+
+
+def test_routing_without_evidence_suggests_nothing(full: Path) -> None:
+    at = show("routing", service="delta")
+    assert "nothing is suggested" in text(at)
+    assert "unknown" in text(at)  # the suggestion's shares
+    assert not at.get("download_button")
+
+
+def test_policy_and_bundle_can_be_downloaded(full: Path) -> None:
+    at = show("routing", service="alpha")
+    assert [button.proto.label for button in at.get("download_button")] == ["Policy", "Bundle"]
+    assert "in use" in text(at)
+    assert RUN in text(at)
+
+
+def test_bundle_replaced_by_a_later_export_is_not_offered_for_the_old_run(full: Path) -> None:
+    (full / "bundles" / "alpha" / "policy" / "manifest.json").write_text("{}")
+    at = show("routing", service="alpha")
+    assert [button.proto.label for button in at.get("download_button")] == ["Policy"]
+    assert "No bundle" in text(at)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("verdicts.json", "{not json", "verdicts.json of run"),
+        ("verdicts.json", "[]", "does not hold an object"),
+        ("verdicts.json", '{"services": {"alpha": {"verdict": "deploy"}}}', "alpha lacks"),
+        ("manifest.json", None, "has no manifest.json"),
+        ("verdicts.json", None, "has no verdicts.json"),
+    ],
+)
+@pytest.mark.parametrize("view", ["verdict", "routing"])
+def test_broken_run_is_named_and_the_older_one_shown(
+    view: str, name: str, content: str | None, said: str, full: Path
+) -> None:
+    newer = full / "runs" / "20260310T021500Z-broken"
+    shutil.copytree(full / "runs" / RUN, newer)
+    (newer / name).unlink() if content is None else (newer / name).write_text(content)
+    at = show(view, service="alpha")
+    assert not at.exception
+    assert f"Run {newer.name} is left out" in text(at)
+    assert said in text(at)
+    assert "Deploy" in text(at)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_run_without_decisions_still_shows_its_verdicts(view: str, full: Path) -> None:
+    (full / "runs" / RUN / "decisions.parquet").write_bytes(b"not parquet")
+    at = show(view, service="alpha")
+    assert not at.exception
+    assert "a month" not in text(at)  # the pace is not known
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_only_broken_runs_leave_a_designed_page(view: str, home: Path) -> None:
+    (home / "runs" / RUN).mkdir(parents=True)
+    write_lake(home)
+    at = show(view)
+    assert not at.exception
+
+
+def test_half_written_run_is_not_shown(full: Path) -> None:
+    (full / "runs" / ".draft").mkdir()
+    at = show("verdict")
+    assert ".draft" not in text(at)
+
+
+def test_damaged_list_of_active_policies_hides_nothing(full: Path) -> None:
+    (full / "runs" / "active.json").write_text("{")
+    at = show("routing", service="alpha")
+    assert not at.exception
+    assert "in use" not in text(at)
+
+
+def test_home_of_a_newer_version_is_said_in_one_line(full: Path) -> None:
+    (full / "home.json").write_text(json.dumps({"format": 99}))
+    at = show("health")
+    assert not at.exception
+    assert "made by a newer version" in text(at)
+
+
+def test_names_from_outside_are_escaped(home: Path) -> None:
+    content = verdicts()
+    content["services"] = {"<img src=x>": {**content["services"]["beta-agent"], "policy_label": "<b>x</b>"}}
+    content["services"]["<img src=x>"]["reasons"][0]["got"] = "<script>alert(1)</script>"
+    write_run(home, content=content)
+    at = show("verdict", service="<img src=x>")
+    assert not at.exception
+    assert "<img" not in html(at)
+    assert "<script>" not in html(at)
+
+
+def test_app_opens_on_the_verdict(full: Path) -> None:
+    at = AppTest.from_file(str(APP), default_timeout=PATIENCE_S).run()
+    assert not at.exception
+    assert "What your logs say" in text(at)
+
+
+def test_streamlit_is_told_the_tones_of_the_theme() -> None:
+    config = tomllib.loads((APP.parent / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    for mode, tones in (("light", theme.LIGHT), ("dark", theme.DARK)):
+        told = config["theme"][mode]
+        assert (told["backgroundColor"], told["textColor"]) == (tones.page, tones.text)
+        assert (told["secondaryBackgroundColor"], told["borderColor"]) == (tones.panel, tones.line)
