@@ -197,9 +197,10 @@ def wait_for(what: str, found: Callable[[], Any], seconds: float, process: subpr
 
 @contextmanager
 def running(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RETROUTE_", "OTEL_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+            command, env=inherited | environment, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
         )
         try:
             yield process
@@ -269,7 +270,7 @@ def stack(litellm_command: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_the_upstream_gets_the_model_that_the_headers_name(stack: Stack) -> None:
-    actions = {"Hi": [], CODE: []}  # type: dict[str, list[str]]
+    actions: dict[str, list[str]] = {"Hi": [], CODE: []}
     for text, taken in actions.items():
         for _ in range(12):
             headers = stack.ask(text)
@@ -363,6 +364,7 @@ def test_action_propensity_and_features_come_back_in_calls(stack: Stack) -> None
     direct = calls.filter(pl.col("session_id") == "session-8")
     assert direct["policy_id"].to_list() == [None]
     assert "spoof" not in json.dumps(calls["policy_id"].to_list())
+    assert "policy" not in json.dumps(stack.upstream.asked)  # providers see nothing of it
 
 
 def settled(home: Path) -> pl.DataFrame:
