@@ -1,0 +1,1 @@
+"""Policies as files for the routers that people already run."""
