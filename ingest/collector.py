@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,8 @@ def run(
 ) -> None:
     """Serve OTLP/HTTP on host:port (0: a free one) into the home; returns after a graceful stop.
 
-    `ready` is called with the address once requests are served; collector.json says the same. Raises UsageError when
+    `ready` is called with the address once requests are served, and by default says so on stderr; collector.json holds
+    the same. Raises UsageError when
     the address cannot be had or is beyond loopback without a token, HomeError when the home cannot be used or another
     collector serves it.
     """
@@ -57,7 +59,7 @@ def run(
         try:
             receiver = Receiver(wal, ReceiverOptions(tokens=tokens, cors=cors), state=child.state)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(receiver, listener, child, home / "collector.json", ready))
+                runner.run(_serve(receiver, listener, child, home / "collector.json", ready or _say))
         finally:
             child.stop()
 
@@ -79,7 +81,7 @@ async def _serve(
     listener: socket.socket,
     child: ConverterChild,
     said: Path,
-    ready: Callable[[str, int], None] | None,
+    ready: Callable[[str, int], None],
 ) -> None:
     config = uvicorn.Config(
         receiver,
@@ -107,12 +109,16 @@ async def _serve(
         if server.started:
             address = {"pid": os.getpid(), "host": host, "port": port, "started_ns": time.time_ns()}
             replace_file(said, json.dumps(address) + "\n")
-            if ready is not None:
-                ready(host, port)
+            ready(host, port)
         await serving
     finally:
         watching.cancel()
         said.unlink(missing_ok=True)
+
+
+def _say(host: str, port: int) -> None:
+    place = f"[{host}]" if ":" in host else host
+    print(f"Receiving OTLP at http://{place}:{port}; Ctrl-C stops.", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def test_it_says_where_it_listens_serves_and_stops_cleanly(tmp_path):
         assert health["pending_wal_bytes"] > len(REQUEST)
         with pytest.raises(HomeError, match=f"already running .*pid {running.process.pid}, {running.url}"):
             run(home)
-        assert running.stop(signal.SIGTERM) == (0, "")
+        assert running.stop(signal.SIGTERM) == (0, f"Receiving OTLP at {running.url}; Ctrl-C stops.\n")
     assert (home / "converter-finished").exists()
     assert not (home / "collector.json").exists()
     assert stored(home) == 1
@@ -80,7 +80,7 @@ def test_it_says_where_it_listens_serves_and_stops_cleanly(tmp_path):
 def test_ctrl_c_to_the_whole_group_stops_it_in_order(tmp_path):
     with CollectorProcess(tmp_path) as running:
         wait_for((tmp_path / "converter-started").exists)
-        assert running.stop(signal.SIGINT, group=True) == (0, "")
+        assert running.stop(signal.SIGINT, group=True) == (0, f"Receiving OTLP at {running.url}; Ctrl-C stops.\n")
     assert (tmp_path / "converter-finished").exists()
 
 
