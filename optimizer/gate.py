@@ -1,7 +1,14 @@
-"""Estimates and limits in, a verdict with reasons out."""
+"""Estimates and limits in, a verdict with reasons out.
+
+deploy        every condition holds
+promising     it certainly saves and its quality is estimated inside the limit; only evidence is missing
+keep          a limit is broken, by estimate or beyond doubt, or nothing is saved
+cannot_tell   the logs hold no answer: no estimate, or a saving that may as well be a loss
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +42,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reason:
-    """One condition of the gate: what was found, what is needed, and what would help. `holds` says whether it is met."""
+    """One condition of the gate: what was found, what is needed, and what would help. `holds` says whether it is
+    met."""
 
     condition: str
     got: str
@@ -50,3 +58,146 @@ class Verdict:
 
     outcome: Outcome
     reasons: tuple[Reason, ...]
+
+
+MIN_EFFECTIVE = 100.0
+MAX_TOP_SHARE = 0.5
+MAX_UNSUPPORTED = 0.01
+MIN_LABEL_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the gate is shown about one policy. A missing estimate comes with the reason in `refused`."""
+
+    saving: Estimate | None
+    """Today's cost minus the policy's, USD per 1,000 decisions."""
+    quality_change: Estimate | None
+    latency_change_s: Estimate | None
+    refused: str
+    top_share: float
+    unsupported: float
+    propensities_logged: bool
+    label_share: float
+    admissible: bool
+    """Whether the rows that chose the policy put it inside the limits."""
+
+
+def judge(case: Case, limits: Limits) -> Verdict:
+    """The verdict with every condition, the failed ones first."""
+    saving, quality = case.saving, case.quality_change
+    if saving is None or quality is None:
+        reason = Reason("evidence", case.refused, "an estimate of cost and quality", "see the plan below", False)
+        return Verdict("cannot_tell", (reason,))
+    latency = case.latency_change_s
+    limited = limits.latency_s is not None
+    outcome_conditions = [_saving(saving), _quality(quality, limits)]
+    if limits.latency_s is not None:
+        outcome_conditions.append(_latency(latency, case.refused, limits.latency_s))
+    conditions = outcome_conditions + _evidence(case, saving)
+    latency_inside = not limited or (latency is not None and latency.value <= _bound(limits))
+    inside = quality.value >= -limits.quality_margin and latency_inside
+    ruled_out = (
+        quality.high < -limits.quality_margin
+        or saving.high <= 0
+        or (limited and latency is not None and latency.low > _bound(limits))
+    )
+    outcome: Outcome
+    if all(reason.holds for reason in conditions):
+        outcome = "deploy"
+    elif ruled_out or not inside or saving.value <= 0 or not case.admissible:
+        outcome = "keep"
+    elif saving.low > 0:
+        outcome = "promising"
+    else:
+        outcome = "cannot_tell"
+    return Verdict(outcome, tuple(sorted(conditions, key=lambda reason: reason.holds)))
+
+
+def _bound(limits: Limits) -> float:
+    return math.inf if limits.latency_s is None else limits.latency_s
+
+
+def _saving(saving: Estimate) -> Reason:
+    return Reason(
+        "it saves",
+        f"{saving.value:+.3g} USD per 1,000, at least {saving.low:+.3g}",
+        "a lower bound above 0",
+        "more decisions with the cheaper actions narrow the interval" if saving.value > 0 else "keep today's routing",
+        saving.low > 0,
+    )
+
+
+def _quality(quality: Estimate, limits: Limits) -> Reason:
+    margin = limits.quality_margin
+    if quality.value < -margin:
+        remedy = "keep today's routing, or look for a better candidate model"
+    else:
+        remedy = "more scored decisions with the suggested actions narrow the interval"
+    return Reason(
+        "quality stays",
+        f"{100 * quality.value:+.1f} points, at least {100 * quality.low:+.1f}, at most {100 * quality.high:+.1f}",
+        f"a lower bound of at least {-100 * margin:+.1f} points",
+        remedy,
+        quality.low >= -margin,
+    )
+
+
+def _latency(latency: Estimate | None, refused: str, limit: float) -> Reason:
+    needed, remedy = f"an upper bound of at most {limit:+.2f} s", "allow more time, or exclude the slow action"
+    if latency is None:
+        return Reason("latency stays", refused or "no estimate", needed, "send spans with end times", False)
+    return Reason(
+        "latency stays",
+        f"{latency.value:+.2f} s, at most {latency.high:+.2f} s",
+        needed,
+        remedy,
+        latency.high <= limit,
+    )
+
+
+def _evidence(case: Case, saving: Estimate) -> list[Reason]:
+    return [
+        Reason(
+            "enough decisions",
+            f"{saving.effective:.0f} effective decisions",
+            f"at least {MIN_EFFECTIVE:.0f}",
+            "log longer, or explore the suggested actions more often",
+            saving.effective >= MIN_EFFECTIVE,
+        ),
+        Reason(
+            "no few decisions dominate",
+            f"the heaviest 1 % of decisions hold {case.top_share:.0%} of the weight",
+            f"less than {MAX_TOP_SHARE:.0%}",
+            "raise the smallest exploration probabilities",
+            case.top_share < MAX_TOP_SHARE,
+        ),
+        Reason(
+            "the logs tried it",
+            f"{case.unsupported:.1%} of decisions take actions not tried there",
+            f"at most {MAX_UNSUPPORTED:.0%}",
+            "explore these actions, or leave them out",
+            case.unsupported <= MAX_UNSUPPORTED,
+        ),
+        Reason(
+            "probabilities are known",
+            "logged by the router" if case.propensities_logged else "estimated from the log",
+            "logged by the router",
+            "log policy.propensity with each decision: hidden causes of a choice can bias an estimate",
+            case.propensities_logged,
+        ),
+        Reason(
+            "outcomes are scored",
+            f"{case.label_share:.0%} of decisions carry a score",
+            f"at least {MIN_LABEL_SHARE:.0%}",
+            "score more outcomes, at random",
+            case.label_share >= MIN_LABEL_SHARE,
+        ),
+        Reason(
+            "chosen inside the limits",
+            "yes" if case.admissible else "no candidate was inside the limits where it was chosen",
+            "yes",
+            "keep today's routing, or widen the limits",
+            case.admissible,
+        ),
+    ]

@@ -1,0 +1,132 @@
+"""Logged decisions as arrays, validated once, and their split by group and time.
+
+Legend: n decisions, d features, a actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MIN_PROPENSITY = 0.02
+"""An action that the logging behaviour took with less probability has no evidence of its own at that decision."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedDataset:
+    """What was decided at one decision point, and what came of it. Raises ValueError on arrays that do not fit."""
+
+    features: Floats
+    """(n, d) known before the decision."""
+    actions: Ints
+    """(n,) index into `action_names`."""
+    quality: Floats
+    """(n,) in [0, 1]; NaN where unlabelled."""
+    cost_usd: Floats
+    """(n,) NaN where unpriced."""
+    latency_s: Floats
+    """(n,) NaN where unknown."""
+    behaviour: Floats
+    """(n, a) probability of every action when the decision was logged; rows sum to 1."""
+    groups: Ints
+    """(n,) session or template: the unit of splits and of clustering."""
+    time_ns: Ints
+    """(n,) nanoseconds UTC."""
+    action_names: tuple[str, ...]
+    propensities_logged: bool
+    """False where `behaviour` had to be estimated for any row."""
+
+    def __post_init__(self) -> None:
+        n, a = len(self.actions), len(self.action_names)
+        if self.features.ndim != 2:
+            raise ValueError(f"features must be (n, d), got {self.features.shape}")
+        shapes = {
+            "features": (n, self.features.shape[1]),
+            "quality": (n,),
+            "cost_usd": (n,),
+            "latency_s": (n,),
+            "behaviour": (n, a),
+            "groups": (n,),
+            "time_ns": (n,),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} must be {shape}, got {getattr(self, name).shape}")
+        if n and not (self.actions.min() >= 0 and self.actions.max() < a):
+            raise ValueError(f"actions must index {a} action names")
+        if not np.isfinite(self.features).all():
+            raise ValueError("features must be finite")
+        if not np.allclose(self.behaviour.sum(axis=1), 1.0, atol=1e-6) or (self.behaviour < 0).any():
+            raise ValueError("behaviour rows must be probabilities that sum to 1")
+        if (self.propensities <= 0).any():
+            raise ValueError("a logged action has probability 0")
+        labelled = self.quality[~np.isnan(self.quality)]
+        if labelled.size and not (labelled.min() >= 0 and labelled.max() <= 1):
+            raise ValueError("quality must lie in [0, 1]")
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def propensities(self) -> Floats:
+        """(n,) probability of the action that was taken."""
+        return self.behaviour[np.arange(len(self.actions)), self.actions]
+
+    @property
+    def supported(self) -> Bools:
+        """(n, a) actions with evidence of their own at each decision."""
+        return self.behaviour >= MIN_PROPENSITY
+
+    def take(self, rows: Ints) -> LoggedDataset:
+        """The same record with these rows only."""
+        n = len(self)
+        parts: dict[str, Any] = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray) and len(getattr(self, f.name)) == n
+        }
+        return replace(self, **parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Row indices: learn on `train`, pick on `choose`, judge once on `certify`, the newest."""
+
+    train: Ints
+    choose: Ints
+    certify: Ints
+
+
+def split(groups: Ints, time_ns: Ints, shares: tuple[float, float] = (0.6, 0.2)) -> Splits:
+    """Oldest 60 % to learn, next 20 % to choose, newest 20 % to certify; a group is never divided.
+
+    groups, time_ns: (n,). A group's place is that of its first decision.
+    """
+    names, inverse = np.unique(groups, return_inverse=True)
+    first = np.full(len(names), np.iinfo(np.int64).max)
+    np.minimum.at(first, inverse, time_ns)
+    sizes = np.bincount(inverse, minlength=len(names))
+    order = np.lexsort((names, first))
+    before = np.cumsum(sizes[order]) - sizes[order] / 2  # the middle of each group decides its side
+    bounds = np.cumsum(shares) * len(groups)
+    part = np.empty(len(names), dtype=np.int64)
+    part[order] = np.searchsorted(bounds, before, side="right")
+    rows = part[inverse]
+    train, choose, certify = (np.flatnonzero(rows == k) for k in range(3))
+    return Splits(train, choose, certify)
+
+
+def folds(groups: Ints, count: int, seed: int) -> Ints:
+    """(n,) fold number of each row for cross-fitting; a group is never divided."""
+    names, inverse = np.unique(groups, return_inverse=True)
+    numbers = np.arange(len(names)) % count
+    np.random.default_rng(seed).shuffle(numbers)
+    fold: Ints = numbers[inverse]
+    return fold

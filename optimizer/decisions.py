@@ -1,0 +1,202 @@
+"""Settled calls in, decisions out: where an app chose, what it chose, with what probability, and what came of it.
+
+One decision per trace here: the first one, judged by the whole trace (its cost, its duration, its score). A decision
+point is named by the workflow or agent that the trace starts with, else by the call itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from optimizer.dataset import Floats
+from optimizer.runtime import DIM, decode_features, featurise_many
+
+MODEL_KINDS = ("llm", "embedding")
+
+COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "decision_id": pl.String,
+    "trace_id": pl.String,
+    "span_id": pl.String,
+    "service": pl.String,
+    "point": pl.String,
+    "step": pl.Int64,
+    "time_ns": pl.Int64,
+    "group": pl.String,
+    "action": pl.String,
+    "candidates": pl.List(pl.String),
+    "probabilities": pl.List(pl.Float64),
+    "propensity": pl.Float64,
+    "propensity_origin": pl.String,
+    "quality": pl.Float64,
+    "label_source": pl.String,
+    "cost_usd": pl.Float64,
+    "latency_s": pl.Float64,
+    "features": pl.Array(pl.Float32, DIM),
+}
+"""`propensity` and `propensity_origin` are null until a behaviour is estimated where the log carries none."""
+
+
+def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None]) -> pl.DataFrame:
+    """The decisions of all traces that hold a model call, ordered by time; columns `COLUMNS`.
+
+    calls, scores: rows of the lake's tables of these names. quality_names: per service, the score that means quality
+    (see `quality_name`). Cost is null when any model call of the trace is unpriced; quality when no score of that
+    name has arrived.
+    """
+    firsts = _first_calls(calls)
+    if firsts.is_empty():
+        return pl.DataFrame(schema=dict(COLUMNS))
+    rows = (
+        firsts.join(_totals(calls), on="trace_id", how="left")
+        .join(_labels(calls, scores, quality_names, firsts), on="trace_id", how="left")
+        .sort("time_ns", "trace_id")
+    )
+    rows = rows.with_columns(
+        decision_id=pl.col("trace_id") + "/0",
+        step=pl.lit(0, pl.Int64),
+        action=_action(),
+        candidates=_json_list(rows["policy_candidates"], pl.String),
+        probabilities=_json_list(rows["policy_probabilities"], pl.Float64),
+        propensity=pl.col("policy_propensity"),
+        propensity_origin=pl.when(pl.col("policy_propensity").is_not_null()).then(pl.lit("logged")),
+        features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
+    )
+    return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+
+
+def quality_name(scores: pl.DataFrame, configured: str | None) -> str | None:
+    """The score that means quality for a service: the configured one, else "quality" if there is one, else the only
+    one; else None."""
+    if configured is not None:
+        return configured
+    names = scores.filter(pl.col("value01").is_not_null())["name"].unique().to_list()
+    if "quality" in names:
+        return "quality"
+    return str(names[0]) if len(names) == 1 else None
+
+
+def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
+    """One row per trace: its first call (an agent or chain before the model call that starts with it), the first
+    model call's names, and the first policy attributes that any of its calls carries."""
+    ordered = calls.with_columns(
+        model_call=pl.col("kind").is_in(MODEL_KINDS), below=pl.col("parent_call_id").is_not_null()
+    ).sort("trace_id", "start_ns", "below", "model_call", "span_id", nulls_last=True)
+    model = pl.col("model_call")
+    policy = ("policy_action", "policy_propensity", "policy_candidates", "policy_probabilities", "policy_features")
+
+    def first_known(name: str, among: pl.Expr | None = None) -> pl.Expr:
+        column = pl.col(name) if among is None else pl.col(name).filter(among)
+        return column.drop_nulls().first().alias(name)
+
+    return (
+        ordered.group_by("trace_id", maintain_order=True)
+        .agg(
+            pl.col("span_id").first(),
+            first_known("service"),
+            pl.coalesce(
+                pl.col("workflow").first(),
+                pl.col("agent").first(),
+                pl.col("kind").filter(model).first().replace({"llm": "chat"}),
+            ).alias("point"),
+            pl.col("start_ns").first().alias("time_ns"),
+            pl.coalesce(pl.col("session_id").drop_nulls().first(), pl.col("trace_id").first()).alias("group"),
+            pl.coalesce("model_requested", "model_returned").filter(model).first().alias("model"),
+            pl.col("reasoning_effort").filter(model).first(),
+            pl.col("prompt_name").filter(model).first(),
+            pl.col("prompt_version").filter(model).first(),
+            first_known("input_text"),
+            first_known("tools_offered"),
+            *(first_known(name) for name in policy),
+            model.any().alias("decides"),
+        )
+        .filter("decides")
+    )
+
+
+def _totals(calls: pl.DataFrame) -> pl.DataFrame:
+    """Per trace: cost over all its calls (null if a model call has none) and wall time from first start to last end."""
+    unpriced = pl.col("kind").is_in(MODEL_KINDS) & pl.col("cost_usd").is_null()
+    duration = (pl.col("end_ns").max() - pl.col("start_ns").min()) / 1e9
+    return calls.group_by("trace_id").agg(
+        pl.when(unpriced.any()).then(None).otherwise(pl.col("cost_usd").sum()).alias("cost_usd"),
+        pl.when(duration >= 0).then(duration).alias("latency_s"),
+    )
+
+
+def _labels(
+    calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None], firsts: pl.DataFrame
+) -> pl.DataFrame:
+    """Per trace the last score of its service's quality, joined by trace or else by response id."""
+    by_response = (
+        calls.filter(pl.col("response_id").is_not_null())
+        .select("response_id", trace_of_response="trace_id")
+        .unique("response_id", keep="none")  # an id that recurs names no trace
+    )
+    wanted = pl.DataFrame(
+        {"service": list(quality_names), "name": list(quality_names.values())},
+        schema={"service": pl.String, "name": pl.String},
+    ).drop_nulls()
+    return (
+        scores.filter(pl.col("value01").is_not_null())
+        .select("trace_id", "response_id", "name", "value01", "source", "time_ns", "score_id")
+        .join(by_response, on="response_id", how="left")
+        .with_columns(trace_id=pl.coalesce("trace_id", "trace_of_response"))
+        .join(firsts.select("trace_id", "service"), on="trace_id", how="inner")
+        .join(wanted, on=["service", "name"], how="inner")
+        .sort("time_ns", "score_id")
+        .group_by("trace_id")
+        .agg(pl.col("value01").last().alias("quality"), pl.col("source").last().alias("label_source"))
+    )
+
+
+def _action() -> pl.Expr:
+    """The logged action, else model, reasoning effort and - where a point uses several - prompt."""
+    prompt = pl.concat_str(
+        pl.col("prompt_name").fill_null(""), pl.col("prompt_version").fill_null(""), separator="@"
+    ).str.strip_chars("@")
+    several_prompts = prompt.n_unique().over("service", "point") > 1
+    described = pl.concat_str(
+        pl.col("model").fill_null("unknown model"),
+        pl.when(pl.col("reasoning_effort").is_not_null())
+        .then(pl.lit(":") + pl.col("reasoning_effort"))
+        .otherwise(pl.lit("")),
+        pl.when(several_prompts & (prompt != "")).then(pl.lit("|") + prompt).otherwise(pl.lit("")),
+    )
+    return pl.coalesce("policy_action", described)
+
+
+def _json_list(column: pl.Series, inner: type[pl.DataType]) -> pl.Series:
+    """Lists from JSON text; null where it is missing or no list."""
+    values = [_parsed(text) for text in column.to_list()]
+    return pl.Series(
+        column.name, [v if isinstance(v, list) else None for v in values], dtype=pl.List(inner), strict=False
+    )
+
+
+def _parsed(text: str | None) -> object:
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _features(rows: pl.DataFrame) -> Floats:
+    """(n, DIM): the vector that the router logged, else one computed from the recorded messages."""
+    contexts = [
+        {"messages": _parsed(text), "tools": _parsed(tools)}
+        for text, tools in zip(rows["input_text"].to_list(), rows["tools_offered"].to_list(), strict=True)
+    ]
+    features: Floats = np.asarray(featurise_many(contexts), dtype=np.float32)
+    for place, logged in enumerate(rows["policy_features"].to_list()):
+        if logged:
+            try:
+                features[place] = decode_features(logged)
+            except ValueError:
+                continue  # a vector of other rules: the recomputed one stands
+    return features

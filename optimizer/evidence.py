@@ -1,0 +1,173 @@
+"""Evidence about policies: estimates of cost, quality and latency on rows that no model has seen, or the reason why
+there are none.
+
+Legend: n decisions, a actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
+from optimizer.gate import Estimate, Kind
+from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, today, weights
+from optimizer.ope.intervals import mean_interval
+from optimizer.ope.models import fit_predict, predict_labelled, predict_outcomes
+
+Metric = Literal["cost_usd", "quality", "latency_s"]
+METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
+
+MIN_EFFECTIVE = 20.0
+"""Below this many effective decisions there is no number at all: every interval tried undercovers there."""
+MAX_UNSUPPORTED = 0.01
+"""Largest share of a policy's decisions that may fall on actions the log did not try there."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why there is no estimate."""
+
+    reason: str
+
+
+Outcome = Estimate | Refused
+
+
+def savings(change: Outcome) -> Outcome:
+    """USD saved per 1,000 decisions from a change of cost per decision."""
+    if isinstance(change, Refused):
+        return change
+    return scaled(change, -1000.0)
+
+
+def scaled(estimate: Outcome, factor: float) -> Outcome:
+    """The estimate in other units; a negative factor swaps its bounds."""
+    if isinstance(estimate, Refused):
+        return estimate
+    low, high = sorted((factor * estimate.low, factor * estimate.high))
+    return Estimate(
+        estimate.estimator,
+        factor * estimate.value,
+        low,
+        high,
+        estimate.episodes,
+        estimate.effective,
+        estimate.kind,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Everything needed to judge any policy on these rows."""
+
+    data: LoggedDataset
+    outcomes: Mapping[Metric, Evidence]
+    confidence: float
+
+    def value(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
+        """Mean outcome per decision under `policy` (n, a)."""
+        if (refused := self._refusal(metric, policy)) is not None:
+            return refused
+        evidence = self.outcomes[metric]
+        scores = ESTIMATORS[estimator](evidence, policy)
+        return self._interval(scores, policy, estimator)
+
+    def change(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
+        """Mean outcome under `policy` minus today's, on the same rows: the noise that both share cancels."""
+        if (refused := self._refusal(metric, policy)) is not None:
+            return refused
+        evidence = self.outcomes[metric]
+        scores = ESTIMATORS[estimator](evidence, policy) - today(evidence)
+        return self._interval(scores, policy, estimator)
+
+    def effective(self, policy: Floats) -> float:
+        """Effective decisions behind the policy's value."""
+        return effective(weights(self.outcomes["cost_usd"], policy))
+
+    def top_share(self, policy: Floats) -> float:
+        """Share of all weight on the heaviest 1 % of decisions."""
+        weight = np.sort(weights(self.outcomes["cost_usd"], policy))[::-1]
+        total = float(weight.sum())
+        return float(weight[: max(1, len(weight) // 100)].sum()) / total if total else 1.0
+
+    def unsupported(self, policy: Floats) -> float:
+        """Share of the policy's decisions on actions that the log took there with probability below 0.02."""
+        return float(np.where(self.data.behaviour < MIN_PROPENSITY, policy, 0.0).sum(axis=1).mean())
+
+    def shrunk_change(self, metric: Metric, policy: Floats) -> float:
+        """The change from today as a point, for choosing: the outcome model's answer plus the positive part of the
+        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model."""
+        evidence = self.outcomes[metric]
+        modelled = direct(evidence, policy) - direct(evidence, evidence.behaviour)
+        correction = doubly_robust(evidence, policy) - today(evidence) - modelled
+        mean, error = float(correction.mean()), float(correction.std()) / np.sqrt(len(correction))
+        keep = max(0.0, 1 - error**2 / mean**2) if mean else 0.0
+        return float(modelled.mean()) + keep * mean
+
+    def _interval(self, scores: Floats, policy: Floats, estimator: str) -> Outcome:
+        kind: Kind = "assumption" if estimator == "DM" else "asymptotic"
+        return mean_interval(
+            scores,
+            self.data.groups,
+            confidence=self.confidence,
+            estimator=estimator,
+            effective=self.effective(policy),
+            kind=kind,
+        )
+
+    def _refusal(self, metric: Metric, policy: Floats) -> Refused | None:
+        evidence = self.outcomes[metric]
+        known = int((~np.isnan(evidence.outcome)).sum())
+        what = {"cost_usd": "a known cost", "quality": "a quality score", "latency_s": "a known duration"}[metric]
+        if known < MIN_EFFECTIVE:
+            return Refused(f"only {known} of {len(evidence.outcome)} decisions have {what}")
+        if np.isnan(evidence.model).any():
+            return Refused(f"too few decisions with {what} to learn from")
+        if (share := self.unsupported(policy)) > MAX_UNSUPPORTED:
+            return Refused(f"{share:.0%} of its decisions take actions that the logs did not try there")
+        if (size := self.effective(policy)) < MIN_EFFECTIVE:
+            return Refused(f"only {size:.0f} effective decisions; below {MIN_EFFECTIVE:.0f} no interval can be trusted")
+        return None
+
+
+def cross_fitted(data: LoggedDataset, *, confidence: float, seed: int) -> Evaluation:
+    """An evaluation of all rows by models that saw the other groups."""
+    a = len(data.action_names)
+    outcomes = {}
+    for metric in METRICS:
+        outcome = _outcome(data, metric)
+        model = predict_outcomes(data.features, data.actions, outcome, data.groups, a, seed=seed)
+        outcomes[metric] = _evidence(data, outcome, model, seed)
+    return Evaluation(data, outcomes, confidence)
+
+
+def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float, seed: int) -> Evaluation:
+    """An evaluation of the rows `judge` by models fitted on the rows `learn` alone."""
+    a = len(data.action_names)
+    known_rows, judged = data.take(learn), data.take(judge)
+    outcomes = {}
+    for metric in METRICS:
+        outcome = _outcome(known_rows, metric)
+        known = ~np.isnan(outcome)
+        model = np.full((len(judged), a), np.nan)
+        if known.any() and len(judged):
+            model = fit_predict(
+                known_rows.features[known], known_rows.actions[known], outcome[known], judged.features, a, seed=seed
+            )
+        outcomes[metric] = _evidence(judged, _outcome(judged, metric), model, seed)
+    return Evaluation(judged, outcomes, confidence)
+
+
+def _outcome(data: LoggedDataset, metric: Metric) -> Floats:
+    outcome: Floats = getattr(data, metric)
+    return outcome
+
+
+def _evidence(data: LoggedDataset, outcome: Floats, model: Floats, seed: int) -> Evidence:
+    labelled = (~np.isnan(outcome)).astype(np.int64)
+    known = predict_labelled(data.features, data.actions, labelled, data.groups, len(data.action_names), seed=seed)
+    return Evidence(outcome, known, data.actions, data.behaviour, model, data.groups)

@@ -1,0 +1,102 @@
+"""Off-policy estimators: the value of a policy that was not the one that ran.
+
+Legend: n decisions, a actions. pi is the policy, b the logging behaviour, m the outcome model, y the outcome, r
+whether it is known, e the probability that it is known. Each estimator returns one score per decision; the estimate
+is their mean (for SNIPS its influence function around the mean), so intervals need only the scores. A known outcome
+counts r / e times, which keeps the estimates right when outcomes are missing for reasons that e explains (Robins,
+Rotnitzky, Zhao 1994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.dataset import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One outcome of the rows that judge a policy. Raises ValueError on shapes that do not fit."""
+
+    outcome: Floats
+    """(n,) NaN where unknown."""
+    known: Floats
+    """(n,) probability that the outcome is known."""
+    actions: Ints
+    """(n,)"""
+    behaviour: Floats
+    """(n, a)"""
+    model: Floats
+    """(n, a) predicted outcome of every action."""
+    groups: Ints
+    """(n,)"""
+
+    def __post_init__(self) -> None:
+        n, a = self.behaviour.shape
+        for name, shape in {"outcome": (n,), "known": (n,), "actions": (n,), "model": (n, a), "groups": (n,)}.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} must be {shape}, got {getattr(self, name).shape}")
+
+    @property
+    def rows(self) -> Ints:
+        return np.arange(len(self.actions))
+
+
+def weights(evidence: Evidence, policy: Floats) -> Floats:
+    """(n,) importance weights pi(action) / b(action)."""
+    return policy[evidence.rows, evidence.actions] / evidence.behaviour[evidence.rows, evidence.actions]
+
+
+def effective(weight: Floats) -> float:
+    """Kish's effective sample size (sum w)^2 / sum w^2; 0 when all weights are 0."""
+    squares = float(np.sum(weight**2))
+    return float(np.sum(weight)) ** 2 / squares if squares else 0.0
+
+
+def _residual(evidence: Evidence) -> Floats:
+    """(n,) (r / e) (y - m): 0 where the outcome is unknown."""
+    residual = (evidence.outcome - evidence.model[evidence.rows, evidence.actions]) / evidence.known
+    return np.where(np.isnan(evidence.outcome), 0.0, residual)
+
+
+def direct(evidence: Evidence, policy: Floats) -> Floats:
+    """Direct method: sum_a pi(a) m(a). Right only if the model is; its interval ignores the model's error."""
+    return np.asarray((policy * evidence.model).sum(axis=1))
+
+
+def snips(evidence: Evidence, policy: Floats) -> Floats:
+    """Self-normalised importance sampling, sum(w r/e y) / sum(w r/e), as influence values around the estimate.
+
+    Valid with known or well-estimated b and overlap; slightly biased for few effective decisions. Swaminathan and
+    Joachims 2015.
+    """
+    known = ~np.isnan(evidence.outcome)
+    weight = np.where(known, weights(evidence, policy) / evidence.known, 0.0)
+    total = weight.sum()
+    if total == 0:
+        return np.full(len(weight), np.nan)
+    value = float(np.sum(weight * np.where(known, evidence.outcome, 0.0)) / total)
+    influence: Floats = weight * (np.where(known, evidence.outcome, 0.0) - value) * len(weight) / total
+    return value + influence
+
+
+def doubly_robust(evidence: Evidence, policy: Floats) -> Floats:
+    """Doubly robust: sum_a pi(a) m(a) + w (r / e) (y - m). Right if b or m is. Dudik, Langford, Li 2011 (arXiv
+    1103.4601)."""
+    return direct(evidence, policy) + weights(evidence, policy) * _residual(evidence)
+
+
+def today(evidence: Evidence) -> Floats:
+    """The logged behaviour's value with the action's chance removed: sum_a b(a) m(a) + (r / e) (y - m).
+
+    The doubly robust score of b itself; with a perfect model it depends on the prompts only, not on what was drawn.
+    """
+    return doubly_robust(evidence, evidence.behaviour)
+
+
+Estimator = Callable[[Evidence, Floats], Floats]
+
+ESTIMATORS: Mapping[str, Estimator] = {"DM": direct, "SNIPS": snips, "DR": doubly_robust}

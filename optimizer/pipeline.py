@@ -1,0 +1,256 @@
+"""The use cases over a home folder: train, evaluate, nightly, list runs. The only place where lake, study and run
+folder meet."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ingest.errors import AppError
+from ingest.lake import Lake
+from optimizer import bundle, runs
+from optimizer.config import ServiceSettings, Settings
+from optimizer.decisions import find_decisions, quality_name
+from optimizer.export import litellm as litellm_export
+from optimizer.gate import Limits
+from optimizer.logged import to_dataset, with_behaviour
+from optimizer.study import Lessons, assess, learn
+from optimizer.summary import estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
+
+Progress = Callable[[str, float], None]
+
+SEED = 0
+EPSILON = 0.05
+"""Share of decisions that an exported policy draws at random among the actions it knows, so that the next night can
+learn."""
+
+
+class NoDecisionsError(AppError):
+    """There is nothing to learn from."""
+
+    exit_code = 3
+
+
+def train(
+    home: Path, settings: Settings, services: Sequence[str] | None = None, progress: Progress | None = None
+) -> str:
+    """Learn a policy for each service and write a run; its id.
+
+    Raises NoDecisionsError when no service has a decision with an outcome, LockHeldError when another run is under way.
+    """
+    with runs.lock(home):
+        return _train(home, settings, services, progress or _silent)
+
+
+def evaluate(home: Path, run_id: str | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Judge the policies of a run (the newest without an id) on its certifying decisions; the contents of
+    verdicts.json.
+
+    A run is judged once: asked again, the answer that was written is returned.
+    """
+    with runs.lock(home):
+        return _evaluate(runs.run_folder(home, run_id), progress or _silent)
+
+
+def nightly(
+    home: Path, settings: Settings, services: Sequence[str] | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Train, judge, export what may be deployed and put it in force; other services keep the policy they had."""
+    report, began = progress or _silent, time.monotonic()
+    with runs.lock(home):
+        run_id = _train(home, settings, services, lambda what, share: report(what, 0.6 * share))
+        folder = home / "runs" / run_id
+        judged = _evaluate(folder, lambda what, share: report(what, 0.6 + 0.35 * share))
+        deployed = {name: run_id for name, found in judged["services"].items() if found["verdict"] == "deploy"}
+        for name in deployed:
+            bundle_folder = home / "bundles" / name
+            litellm_export.export(folder / "policy" / name, bundle_folder, name)
+            judged["services"][name]["bundle"] = str(bundle_folder)
+        runs.write_json(folder / "verdicts.json", judged)
+        runs.set_active(home, deployed)
+        report("done", 1.0)
+    about = runs.read_json(folder / "manifest.json")
+    return {
+        "calls": about["calls"],
+        "decisions": about["decisions"],
+        "seconds": round(time.monotonic() - began, 3),
+        "services": judged["services"],
+    }
+
+
+def list_runs(home: Path) -> list[dict[str, Any]]:
+    """Newest first: run_id, created_at, services {name: verdict, null before it is judged}, active service names."""
+    active = runs.active(home)
+    found = []
+    for run_id in runs.run_ids(home):
+        folder = home / "runs" / run_id
+        about = runs.read_json(folder / "manifest.json")
+        verdicts = {}
+        if (folder / "verdicts.json").exists():
+            verdicts = {n: s["verdict"] for n, s in runs.read_json(folder / "verdicts.json")["services"].items()}
+        found.append(
+            {
+                "run_id": run_id,
+                "created_at": about["created_at"],
+                "services": {name: verdicts.get(name) for name in about["services"]},
+                "active": sorted(name for name, run in active.items() if run == run_id),
+            }
+        )
+    return found
+
+
+def _train(home: Path, settings: Settings, services: Sequence[str] | None, report: Progress) -> str:
+    began = time.monotonic()
+    report("reading calls", 0.0)
+    decisions, quality_names, about = _read_decisions(home, settings, services)
+    names = decisions["service"].unique().sort().to_list()
+    usable = decisions.filter(pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null())
+    if usable.is_empty():
+        raise NoDecisionsError(
+            f"no decision with an outcome in {home}",
+            "send spans of model calls and scores to `retroute collect`, and set prices for their models",
+        )
+    run_id = runs.new_run_id(home)
+    created_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+    def fill(folder: Path) -> None:
+        kept, training = [], {}
+        for place, name in enumerate(names):
+            report(f"learning {name}", (place + 0.5) / (len(names) + 1))
+            own, service = decisions.filter(pl.col("service") == name), settings.service(name)
+            filled, training[name], lessons = _learn_service(own, service, quality_names[name])
+            kept.append(filled)
+            model = lessons.suggestion.model
+            if model is not None:
+                bundle.write_policy(
+                    folder / "policy" / name,
+                    model,
+                    policy_id=name,
+                    version=run_id,
+                    revision=1 + sum((home / "runs" / run / "policy" / name).is_dir() for run in runs.run_ids(home)),
+                    virtual_model=name,
+                    incumbent=_incumbent(filled, service, model.actions),
+                    evaluation={},
+                    created_at=created_at,
+                )
+        pl.concat(kept).sort("time_ns", "decision_id").write_parquet(folder / "decisions.parquet")
+        runs.write_json(folder / "training.json", training)
+        manifest = {
+            "format": runs.FORMAT,
+            "run_id": run_id,
+            "created_at": created_at,
+            "seconds": round(time.monotonic() - began, 3),
+            "services": names,
+            "versions": _versions(),
+            **about,
+        }
+        runs.write_json(folder / "manifest.json", manifest)
+
+    runs.write_run(home, run_id, fill)
+    return run_id
+
+
+def _read_decisions(
+    home: Path, settings: Settings, services: Sequence[str] | None
+) -> tuple[pl.DataFrame, dict[str, str | None], dict[str, Any]]:
+    with Lake.open(home) as lake:
+        snapshot = lake.snapshot()
+        window = {"service": None, "since_ns": None, "until_ns": None}
+        calls, scores = lake.query("calls", **window), lake.query("scores", **window)
+    if services:
+        calls = calls.filter(pl.col("service").is_in(list(services)))
+    quality_names = {
+        name: quality_name(scores.filter(pl.col("service") == name), settings.service(name).quality)
+        for name in calls["service"].drop_nulls().unique().sort().to_list()
+    }
+    decisions = find_decisions(calls, scores, quality_names)
+    about = {
+        "snapshot": snapshot,
+        "calls": len(calls),
+        "decisions": len(decisions),
+        "from_ns": decisions["time_ns"].min(),
+        "to_ns": decisions["time_ns"].max(),
+    }
+    return decisions, quality_names, about
+
+
+def _learn_service(
+    decisions: pl.DataFrame, service: ServiceSettings, quality: str | None
+) -> tuple[pl.DataFrame, dict[str, Any], Lessons]:
+    """The decisions of the main point with their behaviour filled in, what training.json keeps, and the lessons."""
+    point = _main_point(decisions)
+    at_point = decisions.filter(pl.col("point") == point)
+    with _one_thread():
+        logged = to_dataset(at_point, seed=SEED)
+        lessons = learn(logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED)
+    training = training_json(logged, lessons, service.limits, point=point, quality_name=quality)
+    return with_behaviour(at_point, logged.data), training, lessons
+
+
+def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
+    if (folder / "verdicts.json").exists():
+        return runs.read_json(folder / "verdicts.json")
+    training = runs.read_json(folder / "training.json")
+    decisions = pl.read_parquet(folder / "decisions.parquet")
+    judged: dict[str, Any] = {}
+    frames = []
+    for place, (name, learned) in enumerate(training.items()):
+        report(f"judging {name}", place / len(training))
+        own = decisions.filter(pl.col("service") == name)
+        model = bundle.read_policy(folder / "policy" / name)[0] if learned["label"] is not None else None
+        with _one_thread():
+            data = to_dataset(own, seed=SEED).data
+            findings = assess(data, suggestion_of(learned, model), Limits(**learned["limits"]), seed=SEED)
+        judged[name] = {
+            **service_json(data, findings, learned, own["propensity_origin"].to_list()),
+            "run_id": folder.name,
+            "policy_id": None if model is None else f"{name}@{folder.name}",
+            "bundle": None,
+        }
+        frames.append(estimates_frame(name, findings))
+        probabilities = probabilities_frame(own["trace_id"].to_list(), data.action_names, findings)
+        probabilities.write_parquet(folder / f"policy_probabilities-{name}.parquet")
+    pl.concat(frames).write_parquet(folder / "estimates.parquet")
+    verdicts = {"services": judged}
+    runs.write_json(folder / "verdicts.json", verdicts)
+    return verdicts
+
+
+def _main_point(decisions: pl.DataFrame) -> str:
+    """The decision point with most decisions; the first by name among equals."""
+    counts = decisions["point"].value_counts().sort(["count", "point"], descending=[True, False])
+    return str(counts["point"][0])
+
+
+def _incumbent(decisions: pl.DataFrame, service: ServiceSettings, actions: tuple[str, ...]) -> str:
+    """The configured incumbent, else the action that was taken most, among those that the policy knows."""
+    if service.incumbent in actions:
+        return str(service.incumbent)
+    known = decisions.filter(pl.col("action").is_in(list(actions)))["action"].value_counts()
+    return str(known.sort(["count", "action"], descending=[True, False])["action"][0])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Boosting and BLAS on one thread each: contended cores make them two orders of magnitude slower."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        yield
+
+
+def _versions() -> Mapping[str, str]:
+    names = ("retroute", "numpy", "scikit-learn", "polars", "duckdb")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+
+
+def _silent(what: str, share: float) -> None:
+    return None

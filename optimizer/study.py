@@ -1,0 +1,240 @@
+"""The study of one service: learn on the oldest decisions, choose on the next, judge once on the newest.
+
+Pure: arrays in, records out. Legend: n decisions, a actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from optimizer.choosing import Scored, choose, score
+from optimizer.dataset import MIN_PROPENSITY, Floats, LoggedDataset, Splits, split
+from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, cross_fitted, held_out, savings
+from optimizer.gate import Case, Estimate, Limits, Verdict, judge
+from optimizer.learners import Lesson, candidates
+from optimizer.learners.lesson import doubly_robust_targets
+from optimizer.logged import OTHER, Logged
+from optimizer.ope.estimators import ESTIMATORS
+from optimizer.plan import Plan, what_would_decide
+from optimizer.policy import Fixed, Learned, Policy, Today
+from optimizer.rewards import RewardSpec
+from optimizer.runtime import Model
+
+MIN_DECISIONS = 100
+MIN_TAKEN = 30
+"""An action is learned and suggested only if the learning rows took it this often."""
+
+PolicyName = Literal["today", "cheapest", "strongest", "cost_matched_random", "suggested"]
+
+
+@dataclass(frozen=True, eq=False)
+class Suggestion:
+    """What the learning and choosing rows suggest. `model` is None, with the reason in `refused`, where they say
+    nothing."""
+
+    label: str | None = None
+    model: Model | None = None
+    admissible: bool = False
+    """The choosing rows put it inside the limits."""
+    cheapest: str | None = None
+    """The action of the lowest estimated cost on the learning rows."""
+    strongest: str | None = None
+    """The action of the highest estimated quality on the learning rows."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """The suggestion, and every candidate as the choosing rows see it."""
+
+    suggestion: Suggestion
+    frontier: tuple[Scored, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy of the comparison: mean outcomes per decision."""
+
+    policy: PolicyName
+    label: str
+    outcomes: Mapping[Metric, Outcome]
+
+
+@dataclass(frozen=True)
+class Support:
+    """How much the log knows of the suggestion, on the certifying rows."""
+
+    effective: float
+    top_share: float
+    unsupported: float
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What the certifying rows say about the suggestion. Changes are policy minus today, per decision."""
+
+    splits: Splits
+    verdict: Verdict
+    rows: tuple[Row, ...]
+    changes: Mapping[Metric, Outcome]
+    estimators: Mapping[str, Mapping[Metric, Outcome]]
+    probabilities: Mapping[PolicyName, Floats]
+    """(m, a) per policy, for the m certifying rows."""
+    support: Support | None
+    plan: Plan | None
+    """What would decide it, where the verdict leaves it open."""
+
+
+def learn(logged: Logged, limits: Limits, value_usd: float | None, *, epsilon: float, seed: int) -> Lessons:
+    """Fit all candidates on the training rows and pick one on the choosing rows."""
+    data = logged.data
+    splits = split(data.groups, data.time_ns)
+    train = data.take(splits.train)
+    if (refused := _unlearnable(logged, train, data.take(splits.choose))) is not None:
+        return Lessons(Suggestion(refused=refused), ())
+    columns = _learnable(train)
+    reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
+    lesson = _lesson(train, cross_fitted(train, confidence=limits.confidence, seed=seed), columns)
+    found = candidates(lesson, reward, epsilon=epsilon)
+    chooser = held_out(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
+    choice = choose(found, chooser, limits, reward)
+    if choice is None:
+        return Lessons(Suggestion(refused="no candidate keeps to actions that the logs tried"), ())
+    suggestion = Suggestion(
+        label=choice.candidate.label,
+        model=choice.candidate.model,
+        admissible=choice.admissible,
+        cheapest=lesson.action_names[int(np.argmin(lesson.cost_usd.mean(axis=0)))],
+        strongest=lesson.action_names[int(np.argmax(lesson.quality.mean(axis=0)))],
+    )
+    frontier = tuple(s for c in found if (s := score(c, chooser, limits, reward)) is not None)
+    return Lessons(suggestion, frontier)
+
+
+def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed: int) -> Findings:
+    """Judge the suggestion on the certifying rows, by models that saw the other rows only."""
+    splits = split(data.groups, data.time_ns)
+    known = np.concatenate([splits.train, splits.choose])
+    evaluation = held_out(data, known, splits.certify, confidence=limits.confidence, seed=seed)
+    policies = _policies(data.action_names, suggestion, evaluation)
+    probabilities = {
+        name: policy.probabilities(evaluation.data.features, evaluation.data.behaviour)
+        for name, (_, policy) in policies.items()
+    }
+    rows = tuple(
+        Row(name, label, {metric: evaluation.value(metric, probabilities[name]) for metric in METRICS})
+        for name, (label, _) in policies.items()
+    )
+    suggested = probabilities.get("suggested")
+    if suggested is None:
+        refused = Refused(suggestion.refused)
+        changes: dict[Metric, Outcome] = dict.fromkeys(METRICS, refused)
+        others: tuple[PolicyName, ...] = ("cheapest", "strongest", "cost_matched_random", "suggested")
+        rows += tuple(Row(name, "not known", dict.fromkeys(METRICS, refused)) for name in others)
+        estimators: dict[str, dict[Metric, Outcome]] = {}
+    else:
+        changes = {metric: evaluation.change(metric, suggested) for metric in METRICS}
+        estimators = {
+            name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
+        }
+    verdict = judge(_case(data, suggestion, evaluation, changes, suggested), limits)
+    open_question = verdict.outcome in ("promising", "cannot_tell")
+    return Findings(
+        splits=splits,
+        verdict=verdict,
+        rows=rows,
+        changes=changes,
+        estimators=estimators,
+        probabilities=probabilities,
+        support=None if suggested is None else _support(evaluation, suggested),
+        plan=what_would_decide(data, changes, limits) if open_question else None,
+    )
+
+
+def _unlearnable(logged: Logged, train: LoggedDataset, chooser: LoggedDataset) -> str | None:
+    """Why nothing can be learned; None if something can."""
+    if len(logged.data) < MIN_DECISIONS:
+        return f"only {len(logged.data)} decisions; a study needs {MIN_DECISIONS}"
+    if logged.deterministic:
+        return (
+            "the choice follows the prompt almost without exception, so the logs never show what another action "
+            "would have given"
+        )
+    if np.isnan(train.quality).all() or np.isnan(chooser.quality).all():
+        return "no decision has a quality score to learn from"
+    if np.isnan(train.cost_usd).all():
+        return "no decision has a known cost; set prices for its models"
+    if len(_learnable(train)) < 2:
+        return f"fewer than two actions were taken {MIN_TAKEN} times or more"
+    return None
+
+
+def _learnable(train: LoggedDataset) -> list[int]:
+    counts = np.bincount(train.actions, minlength=len(train.action_names))
+    return [
+        number
+        for number, name in enumerate(train.action_names)
+        if name != OTHER and counts[number] >= MIN_TAKEN and counts[number] >= MIN_PROPENSITY * len(train)
+    ]
+
+
+def _lesson(train: LoggedDataset, evaluation: Evaluation, columns: Sequence[int]) -> Lesson:
+    quality, cost = evaluation.outcomes["quality"], evaluation.outcomes["cost_usd"]
+    picked = list(columns)
+    return Lesson(
+        train.features,
+        doubly_robust_targets(train, train.quality, quality.model, quality.known)[:, picked],
+        doubly_robust_targets(train, train.cost_usd, cost.model, cost.known)[:, picked],
+        quality.model[:, picked],
+        cost.model[:, picked],
+        tuple(train.action_names[number] for number in picked),
+    )
+
+
+def _policies(
+    names: tuple[str, ...], suggestion: Suggestion, evaluation: Evaluation
+) -> dict[PolicyName, tuple[str, Policy]]:
+    policies: dict[PolicyName, tuple[str, Policy]] = {"today": ("as logged", Today())}
+    if suggestion.model is None or suggestion.cheapest is None or suggestion.strongest is None:
+        return policies
+    policies["cheapest"] = _always(suggestion.cheapest, names)
+    policies["strongest"] = _always(suggestion.strongest, names)
+    suggested = Learned(suggestion.model, names)
+    shares = suggested.probabilities(evaluation.data.features, evaluation.data.behaviour).mean(axis=0)
+    policies["cost_matched_random"] = ("the suggestion's shares, blind to the prompt", Fixed(shares))
+    policies["suggested"] = (suggestion.label or "", suggested)
+    return policies
+
+
+def _always(action: str, names: tuple[str, ...]) -> tuple[str, Policy]:
+    return f"always {action}", Fixed.always(names.index(action), len(names))
+
+
+def _support(evaluation: Evaluation, policy: Floats) -> Support:
+    return Support(evaluation.effective(policy), evaluation.top_share(policy), evaluation.unsupported(policy))
+
+
+def _case(
+    data: LoggedDataset,
+    suggestion: Suggestion,
+    evaluation: Evaluation,
+    changes: Mapping[Metric, Outcome],
+    suggested: Floats | None,
+) -> Case:
+    refusals = [change.reason for change in changes.values() if isinstance(change, Refused)]
+    saving, quality, latency = savings(changes["cost_usd"]), changes["quality"], changes["latency_s"]
+    return Case(
+        saving=saving if isinstance(saving, Estimate) else None,
+        quality_change=quality if isinstance(quality, Estimate) else None,
+        latency_change_s=latency if isinstance(latency, Estimate) else None,
+        refused=refusals[0] if refusals else "",
+        top_share=1.0 if suggested is None else evaluation.top_share(suggested),
+        unsupported=1.0 if suggested is None else evaluation.unsupported(suggested),
+        propensities_logged=data.propensities_logged,
+        label_share=float(np.mean(~np.isnan(data.quality))),
+        admissible=suggestion.admissible,
+    )

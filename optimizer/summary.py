@@ -1,0 +1,205 @@
+"""The findings of a study as the JSON and the tables that a run folder promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from optimizer.dataset import LoggedDataset
+from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
+from optimizer.gate import Limits
+from optimizer.logged import Logged
+from optimizer.runtime import Model
+from optimizer.study import Findings, Lessons, Suggestion
+
+ESTIMATE_COLUMNS = {
+    "service": pl.String,
+    "policy": pl.String,
+    "metric": pl.String,
+    "estimator": pl.String,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "kind": pl.String,
+    "episodes": pl.Int64,
+    "effective": pl.Float64,
+    "reason": pl.String,
+}
+
+
+def estimate_json(outcome: Outcome) -> dict[str, Any]:
+    """An estimate, or nulls with the reason. Unbounded intervals become null bounds."""
+    if isinstance(outcome, Refused):
+        empty = dict.fromkeys(("estimator", "value", "low", "high", "episodes", "effective", "kind"))
+        return {**empty, "reason": outcome.reason}
+    finite = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in asdict(outcome).items()}
+    return {**finite, "reason": None}
+
+
+def training_json(
+    logged: Logged, lessons: Lessons, limits: Limits, *, point: str, quality_name: str | None
+) -> dict[str, Any]:
+    """What training.json keeps of a service: all that judging it later needs beside decisions and policy folder."""
+    suggestion = lessons.suggestion
+    return {
+        "point": point,
+        "quality_name": quality_name,
+        "label": suggestion.label,
+        "admissible": suggestion.admissible,
+        "cheapest": suggestion.cheapest,
+        "strongest": suggestion.strongest,
+        "refused": suggestion.refused,
+        "limits": asdict(limits),
+        "behaviour_accuracy": None if logged.estimated is None else logged.estimated.accuracy,
+        "latency_cut_share": logged.latency_cut_share,
+        "frontier": [
+            {
+                "label": scored.candidate.label,
+                "cost_usd_per_1k": estimate_json(scaled(scored.cost_usd, 1000)),
+                "quality": estimate_json(scored.quality),
+                "chosen": scored.candidate.label == suggestion.label,
+            }
+            for scored in lessons.frontier
+        ],
+    }
+
+
+def suggestion_of(training: Mapping[str, Any], model: Model | None) -> Suggestion:
+    """The suggestion that training.json and the policy folder kept."""
+    return Suggestion(
+        label=training["label"],
+        model=model,
+        admissible=training["admissible"],
+        cheapest=training["cheapest"],
+        strongest=training["strongest"],
+        refused=training["refused"],
+    )
+
+
+def service_json(
+    data: LoggedDataset, findings: Findings, training: Mapping[str, Any], origin: list[str]
+) -> dict[str, Any]:
+    """What verdicts.json says of a service, but for the names of run, policy and bundle."""
+    changes, splits, support, plan = findings.changes, findings.splits, findings.support, findings.plan
+    labelled = int((~np.isnan(data.quality)).sum())
+    return {
+        "verdict": findings.verdict.outcome,
+        "reasons": [asdict(reason) for reason in findings.verdict.reasons],
+        "policy_label": training["label"],
+        "savings_usd_per_1k": estimate_json(savings(changes["cost_usd"])),
+        "quality_change": estimate_json(changes["quality"]),
+        "latency_change_s": estimate_json(changes["latency_s"]),
+        "table": [
+            {
+                "policy": row.policy,
+                "label": row.label,
+                "cost_usd_per_1k": estimate_json(scaled(row.outcomes["cost_usd"], 1000)),
+                "quality": estimate_json(row.outcomes["quality"]),
+                "latency_s": estimate_json(row.outcomes["latency_s"]),
+            }
+            for row in findings.rows
+        ],
+        "points": [_point_json(data, findings, training["point"])],
+        "frontier": training["frontier"],
+        "estimators": [
+            {
+                "estimator": name,
+                "savings_usd_per_1k": estimate_json(savings(found["cost_usd"])),
+                "quality_change": estimate_json(found["quality"]),
+                "latency_change_s": estimate_json(found["latency_s"]),
+            }
+            for name, found in findings.estimators.items()
+        ],
+        "support": {
+            "effective": None if support is None else support.effective,
+            "top1_share": None if support is None else support.top_share,
+            "unsupported_share": None if support is None else support.unsupported,
+            "decisions": len(data),
+            "certify_decisions": len(splits.certify),
+            "actions": _support_json(data),
+        },
+        "data": {
+            "decisions": len(data),
+            "labelled": labelled,
+            "label_share": labelled / len(data),
+            "quality_name": training["quality_name"],
+            "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
+            "behaviour_accuracy": training["behaviour_accuracy"],
+            "splits": {"train": len(splits.train), "choose": len(splits.choose), "certify": len(splits.certify)},
+            "latency_cut_share": training["latency_cut_share"],
+            "unpriced": int(np.isnan(data.cost_usd).sum()),
+        },
+        "limits": training["limits"],
+        "plan": None if plan is None else {"text": plan.text, "decisions_needed": plan.decisions},
+    }
+
+
+def estimates_frame(service: str, findings: Findings) -> pl.DataFrame:
+    """All estimates of a service in long form, costs per 1,000 decisions."""
+    rows: list[dict[str, Any]] = []
+
+    def add(policy: str, metric: str, outcome: Outcome) -> None:
+        rows.append({"service": service, "policy": policy, "metric": metric, **estimate_json(outcome)})
+
+    for row in findings.rows:
+        add(row.policy, "cost_usd_per_1k", scaled(row.outcomes["cost_usd"], 1000))
+        add(row.policy, "quality", row.outcomes["quality"])
+        add(row.policy, "latency_s", row.outcomes["latency_s"])
+    every: Mapping[str, Mapping[Metric, Outcome]] = findings.estimators or {"DR": findings.changes}
+    for found in every.values():
+        add("suggested", "savings_usd_per_1k", savings(found["cost_usd"]))
+        add("suggested", "quality_change", found["quality"])
+        add("suggested", "latency_change_s", found["latency_s"])
+    return pl.DataFrame(rows, schema=ESTIMATE_COLUMNS)
+
+
+def probabilities_frame(trace_ids: list[str], action_names: tuple[str, ...], findings: Findings) -> pl.DataFrame:
+    """trace_id, policy, action, probability for the certifying decisions; zero probabilities left out."""
+    names, traces = np.array(action_names), np.array(trace_ids)[findings.splits.certify]
+    frames = []
+    for policy, probabilities in findings.probabilities.items():
+        row, action = np.nonzero(probabilities)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "trace_id": traces[row],
+                    "policy": [policy] * len(row),
+                    "action": names[action],
+                    "probability": probabilities[row, action],
+                },
+                schema={"trace_id": pl.String, "policy": pl.String, "action": pl.String, "probability": pl.Float64},
+            )
+        )
+    return pl.concat(frames)
+
+
+def _point_json(data: LoggedDataset, findings: Findings, point: str) -> dict[str, Any]:
+    today = data.behaviour.mean(axis=0)
+    suggested = findings.probabilities.get("suggested")
+    policy = None if suggested is None else suggested.mean(axis=0)
+    return {
+        "point": point,
+        "decisions": len(data),
+        "actions": [
+            {
+                "action": name,
+                "today_share": float(today[number]),
+                "policy_share": None if policy is None else float(policy[number]),
+                "logged": int((data.actions == number).sum()),
+            }
+            for number, name in enumerate(data.action_names)
+        ],
+        "savings_usd_per_1k": estimate_json(savings(findings.changes["cost_usd"])),
+    }
+
+
+def _support_json(data: LoggedDataset) -> list[dict[str, Any]]:
+    counts = np.bincount(data.actions, minlength=len(data.action_names))
+    return [
+        {"action": name, "logged": int(counts[number]), "share": float(counts[number] / len(data))}
+        for number, name in enumerate(data.action_names)
+    ]

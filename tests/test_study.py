@@ -1,0 +1,118 @@
+"""The study of a service, on worlds whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from worlds import World, two_models
+
+from optimizer.evidence import Refused
+from optimizer.gate import Estimate, Limits
+from optimizer.logged import Logged
+from optimizer.propensity import Behaviour
+from optimizer.study import Findings, assess, learn
+
+LIMITS = Limits()
+
+
+def study(world: World, seed: int = 0, limits: Limits = LIMITS, **draw: object) -> Findings:
+    data = world.draw(seed, **draw)  # type: ignore[arg-type]
+    lessons = learn(Logged(data, None, 0.0), limits, None, epsilon=0.05, seed=0)
+    return assess(data, lessons.suggestion, limits, seed=0)
+
+
+def value(outcome: object) -> Estimate:
+    assert isinstance(outcome, Estimate)
+    return outcome
+
+
+def test_a_better_and_cheaper_model_is_deployed() -> None:
+    world = two_models(4000)
+    better = replace(
+        world, quality=np.column_stack([world.quality[:, 0], np.maximum(world.quality[:, 0], world.quality[:, 1])])
+    )
+    found = study(better, label_share=0.9)
+    assert found.verdict.outcome == "deploy"
+    assert value(found.changes["cost_usd"]).high < 0
+    assert value(found.changes["quality"]).low > -0.01
+    assert found.plan is None
+
+
+def test_a_worse_model_is_kept_out() -> None:
+    world = two_models(3000)
+    worse = replace(world, quality=np.column_stack([world.quality[:, 0], np.zeros(3000)]))
+    assert study(worse).verdict.outcome == "keep"
+
+
+def test_too_few_decisions_cannot_be_told() -> None:
+    found = study(two_models(60))
+    assert found.verdict.outcome == "cannot_tell"
+    assert "60 decisions" in found.verdict.reasons[0].got
+    assert found.plan is not None
+    assert found.plan.decisions > 60
+
+
+def test_no_scores_cannot_be_told() -> None:
+    found = study(two_models(500), label_share=0.0)
+    assert found.verdict.outcome == "cannot_tell"
+    assert isinstance(found.changes["quality"], Refused)
+
+
+def test_a_fixed_rule_cannot_be_told() -> None:
+    data = two_models(500).draw(0)
+    rule = Behaviour(data.behaviour, 1.0, "trees", 0.0)
+    lessons = learn(Logged(data, rule, 0.0), LIMITS, None, epsilon=0.05, seed=0)
+    assert lessons.suggestion.model is None
+    found = assess(data, lessons.suggestion, LIMITS, seed=0)
+    assert found.verdict.outcome == "cannot_tell"
+    assert {row.policy for row in found.rows} == {"today", "cheapest", "strongest", "cost_matched_random", "suggested"}
+    assert isinstance(value(next(r for r in found.rows if r.policy == "today").outcomes["quality"]), Estimate)
+
+
+def test_estimated_propensities_are_never_deployed() -> None:
+    world = two_models(4000)
+    better = replace(world, quality=np.column_stack([world.quality[:, 0], np.maximum(*world.quality.T)]))
+    assert study(better, logged=False).verdict.outcome == "promising"
+
+
+def test_a_latency_limit_is_kept() -> None:
+    world = two_models(4000)
+    slow = replace(
+        world,
+        quality=np.column_stack([world.quality[:, 0], np.maximum(*world.quality.T)]),
+        latency_s=world.latency_s[:, ::-1] * 5,
+    )
+    assert study(slow).verdict.outcome == "deploy"
+    assert study(slow, limits=Limits(latency_s=0.5)).verdict.outcome == "keep"
+
+
+def test_the_study_is_a_function_of_its_log() -> None:
+    world = two_models(1000)
+    first, second = study(world, seed=4), study(world, seed=4)
+    assert first.changes == second.changes
+    assert first.verdict == second.verdict
+
+
+def test_cost_matched_random_has_the_suggestions_shares() -> None:
+    found = study(two_models(2000, gap=0.2))
+    blind, suggested = found.probabilities["cost_matched_random"], found.probabilities["suggested"]
+    assert blind.mean(axis=0) == pytest.approx(suggested.mean(axis=0))
+    assert np.ptp(blind, axis=0) == pytest.approx(0.0)
+
+
+@pytest.mark.slow
+def test_intervals_of_the_change_cover_the_truth() -> None:
+    """40 logs of one world at 95 %: at least 35 of 40 (binomial probability 0.986 or more) for quality and cost each."""
+    world = two_models(1200, gap=0.1)
+    hits = {"quality": 0, "cost_usd": 0}
+    for seed in range(40):
+        found = study(world, seed=seed, label_share=0.9)
+        rows = found.splits.certify
+        change = found.probabilities["suggested"] - world.behaviour[rows]
+        for metric in hits:
+            estimate = value(found.changes[metric])  # type: ignore[index]
+            truth = float((change * getattr(world, metric)[rows]).sum(axis=1).mean())
+            hits[metric] += estimate.low <= truth <= estimate.high
+    assert min(hits.values()) >= 35, hits
