@@ -288,25 +288,28 @@ def _policy_of(
 ) -> dict[str, object]:
     """The policy attributes of the nearest span that carries some: the span itself, one above, or one beside it.
 
-    A model call lends its decision only downward: what one call was routed by says nothing about its sibling.
+    A model call lends its decision only downward: what one call was routed by says nothing about its sibling. What the
+    nearest leaves out (a feature vector, say) comes from the others that carry the same decision.
     """
     if not carriers:
         return {}
-    source = next((s for s in (span, *above) if _carries_policy(s)), None)
-    if source is None:
-        lines = {s.span_id: step for step, s in enumerate((span, *above))}
-        apart: list[tuple[int, int, str]] = []
-        for carrier in carriers:
-            if carrier.facts.kind in _MODEL_KINDS:
-                continue
-            steps = [carrier, *tree.ancestors(carrier)]
-            meeting = next((i for i, s in enumerate(steps) if s.span_id in lines), None)
-            far = len(steps) + len(lines) if meeting is None else meeting + lines[steps[meeting].span_id]
-            apart.append((far, carrier.start_ns, carrier.span_id))
-        if not apart:
-            return {}
-        source = tree.spans[min(apart)[2]]
-    return {name: getattr(source.facts, name) for name in _POLICY}
+    lines = {s.span_id: step for step, s in enumerate((span, *above))}
+    ranked: list[tuple[bool, int, int, str]] = []
+    for carrier in carriers:
+        steps = [carrier, *tree.ancestors(carrier)]
+        meeting = next((i for i, s in enumerate(steps) if s.span_id in lines), None)
+        if meeting != 0 and carrier.facts.kind in _MODEL_KINDS:
+            continue
+        far = len(steps) + len(lines) if meeting is None else meeting + lines[steps[meeting].span_id]
+        ranked.append((meeting != 0, far, carrier.start_ns, carrier.span_id))
+    if not ranked:
+        return {}
+    nearest, *others = (tree.spans[found[-1]].facts for found in sorted(ranked))
+    values = {name: getattr(nearest, name) for name in _POLICY}
+    for other in others:
+        if (other.policy_id, other.policy_action) == (nearest.policy_id, nearest.policy_action):
+            values = {name: getattr(other, name) if value is None else value for name, value in values.items()}
+    return values
 
 
 def _attempts(tree: _Tree, rows: set[str]) -> dict[str, int]:

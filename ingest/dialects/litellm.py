@@ -2,7 +2,7 @@
 
 A call is the span `litellm_request` with GenAI attributes; below it `raw_gen_ai_request` repeats the provider's request
 and answer under `llm.<provider>.*` and has no attribute of a call of its own. In the proxy the response's model is the
-alias that the client asked for; the real one is in `litellm.provider.model`.
+name that the client asked for, whatever a router made of it; the real one is in `litellm.provider.model`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _KINDS: dict[str, Kind] = {
     "aembedding": "embedding",
 }
 
+_PROXY_KEYS = ("metadata.user_api_key_hash", "metadata.user_api_key_request_route")
+"""Only the proxy knows who called it, and by which route."""
+
 
 def kind(attributes: Attributes) -> Kind | None:
     """By the operation's name, or `llm.request.type`, of a span that LiteLLM made."""
@@ -43,13 +46,12 @@ def kind(attributes: Attributes) -> Kind | None:
 
 def repair(attributes: Attributes, values: dict[str, object]) -> None:
     """The returned model is no alias, and the session is in the request's metadata."""
-    real = text(attributes.get("litellm.provider.model"))
-    alias = text(attributes.get("litellm.model_group"))
-    if real and (alias is not None or "model_returned" not in values):
+    if real := text(attributes.get("litellm.provider.model")):
         head, slash, tail = real.partition("/")
-        provider = text(values.get("provider"))
-        bare = tail if slash and provider in (None, head, head.replace("_", "")) else real
-        if values.get("model_returned") in (None, alias):
+        bare = tail if slash and values.get("provider") in (None, head) else real
+        said = values.get("model_returned")
+        proxied = any(text(attributes.get(key)) for key in _PROXY_KEYS)
+        if said is not None and (proxied or said == text(attributes.get("litellm.model_group"))):
             values["model_returned"] = bare
         values.setdefault("model_requested", bare)
     if "session_id" not in values and isinstance(
@@ -67,7 +69,12 @@ DIALECT = Dialect(
     {
         "stream": ("llm.is_streaming",),
         "user_id": ("llm.user", "metadata.user_api_key_end_user_id"),
-        "session_id": ("metadata.session_id", "metadata.litellm_session_id"),
+        "session_id": (
+            "litellm.metadata.requester_metadata.session_id",
+            "litellm.metadata.session_id",
+            "metadata.session_id",
+            "metadata.litellm_session_id",
+        ),
     },
     ignored=(
         "llm.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingest.dialects.facts import Dialect
 
-_PREFIXES = ("policy.", "litellm.metadata.policy.", "metadata.policy.")
+_PREFIXES = ("policy.", "litellm.metadata.policy.", "litellm.metadata.requester_metadata.policy.")
 _NAMES = ("id", "version", "action", "propensity", "arm", "candidates", "probabilities", "features", "reason")
 
 DIALECT = Dialect(
