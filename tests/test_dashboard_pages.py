@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import tomllib
+import zipfile
 from html import unescape
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from dashboard_fixture import RUN, verdicts, write_lake, write_run
 from streamlit.testing.v1 import AppTest
 
 import dashboard
-from dashboard import figures, theme
+from dashboard import data, figures, theme
 from dashboard.records import figure
 from ingest.lake import Lake
 
@@ -62,8 +64,8 @@ def shown_figures(at: AppTest) -> list[tuple[str, tuple[float, float, float]]]:
     return [(metric, (float(value), float(low), float(high))) for metric, value, low, high in found]
 
 
-def numbers(data: dict) -> tuple[float, float, float]:
-    return data["value"], data["low"], data["high"]
+def numbers(figure: dict) -> tuple[float, float, float]:
+    return figure["value"], figure["low"], figure["high"]
 
 
 @pytest.fixture
@@ -72,11 +74,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def made_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a lake alone, made once: the tests work on copies."""
+    made = tmp_path_factory.mktemp("made")
+    write_lake(made)
+    return made
+
+
 @pytest.fixture
-def full(home: Path) -> Path:
-    write_run(home)
-    write_lake(home)
+def telemetry(home: Path, made_lake: Path) -> Path:
+    shutil.copytree(made_lake, home, dirs_exist_ok=True)
     return home
+
+
+@pytest.fixture
+def full(telemetry: Path) -> Path:
+    write_run(telemetry)
+    return telemetry
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -97,15 +112,13 @@ def test_home_that_does_not_exist_is_an_empty_home(view: str, home: Path, monkey
 
 
 @pytest.mark.parametrize("view", ["verdict", "routing"])
-def test_telemetry_without_a_run_says_how_to_get_a_verdict(view: str, home: Path) -> None:
-    write_lake(home)
+def test_telemetry_without_a_run_says_how_to_get_a_verdict(view: str, telemetry: Path) -> None:
     at = show(view)
     assert not at.exception
-    assert f"retroute nightly --home {home}" in text(at)
+    assert f"retroute nightly --home {telemetry}" in text(at)
 
 
-def test_health_works_before_any_run(home: Path) -> None:
-    write_lake(home)
+def test_health_works_before_any_run(telemetry: Path) -> None:
     at = show("health")
     assert not at.exception
     assert "120 spans in 120 traces arrived; 1 record could not be used. 12 of 120 model calls lack a price." in text(
@@ -277,6 +290,14 @@ def test_policy_and_bundle_can_be_downloaded(full: Path) -> None:
     assert RUN in text(at)
 
 
+def test_download_is_the_same_bytes_for_the_same_files(full: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy" / "alpha"
+    shutil.copytree(full / "bundles" / "alpha", copy)
+    assert data.zipped(copy) == data.zipped(full / "bundles" / "alpha")
+    with zipfile.ZipFile(io.BytesIO(data.zipped(copy))) as archive:
+        assert archive.namelist() == ["alpha/config.yaml", "alpha/policy/manifest.json", "alpha/policy/weights.npz"]
+
+
 def test_bundle_replaced_by_a_later_export_is_not_offered_for_the_old_run(full: Path) -> None:
     (full / "bundles" / "alpha" / "policy" / "manifest.json").write_text("{}")
     at = show("routing", service="alpha")
@@ -317,9 +338,8 @@ def test_run_without_decisions_still_shows_its_verdicts(view: str, full: Path) -
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_only_broken_runs_leave_a_designed_page(view: str, home: Path) -> None:
-    (home / "runs" / RUN).mkdir(parents=True)
-    write_lake(home)
+def test_only_broken_runs_leave_a_designed_page(view: str, telemetry: Path) -> None:
+    (telemetry / "runs" / RUN).mkdir(parents=True)
     at = show(view)
     assert not at.exception
 
