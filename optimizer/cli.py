@@ -127,7 +127,12 @@ def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
 @cli.command(short_help="Query the lake.")
 @home_option
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "parquet"]),
+    default="table",
+    show_default=True,
+    help="How the result is written.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file instead of stdout.")
@@ -135,7 +140,7 @@ def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
 def sql(home: Path, form: str, as_json: bool, output: Path | None, query: str) -> None:
     """Query the lake, read-only, also while the collector runs.
 
-    Tables: calls, spans, scores, contents, events, prices, ingest_log.
+    Tables: calls, spans, scores, contents, events, traces.
 
     \b
     Example:
@@ -184,9 +189,9 @@ def evaluate(home: Path, as_json: bool, run_id: str | None) -> None:
     """
     from optimizer import pipeline, report
 
-    settings = _settings(home)
+    _settings(home)
     with report.progress() as show:
-        result = pipeline.evaluate(home, settings, run_id, show)
+        result = pipeline.evaluate(home, run_id, show)
     report.show(result, as_json)
 
 

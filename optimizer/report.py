@@ -53,61 +53,71 @@ def to_json(result: object) -> str:
     ).decode()
 
 
-def usd(value: float) -> str:
-    digits = 2 if abs(value) >= 1 else 4
-    return f"{'-' if value < 0 else ''}${abs(value):,.{digits}f}"
+def usd(value: float, scale: float) -> str:
+    return f"{'-' if value < 0 else ''}${abs(value):,.{2 if scale >= 1 else 4}f}"
 
 
-def percent(value: float) -> str:
+def percent(value: float, _scale: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def points(value: float) -> str:
+def points(value: float, _scale: float) -> str:
     return f"{100 * value:+.1f} points"
 
 
-def seconds(value: float) -> str:
+def seconds(value: float, _scale: float) -> str:
     return f"{value:.2f} s"
 
 
-def estimate(record: Record | None, unit: Callable[[float], str]) -> str:
+Unit = Callable[[float, float], str]
+"""(value, largest magnitude shown beside it) -> text, so that an interval has as many digits as its value."""
+
+
+def estimate(record: Record | None, unit: Unit) -> str:
     """An estimate with its interval, and with the truth where it is known."""
     if record is None:
         return "none"
-    value, low, high = (record.get(name) for name in ("value", "low", "high"))
-    text = "refused" if value is None else unit(value)
+    value, low, high, truth = (record.get(name) for name in ("value", "low", "high", "truth"))
+    scale = max((abs(number) for number in (value, low, high, truth) if number is not None), default=0.0)
+    text = "refused" if value is None else unit(value, scale)
     if value is not None and low is not None and high is not None:
-        text += f" [{unit(low)}, {unit(high)}]"
-    if record.get("truth") is not None:
-        text += f"\ntruth {unit(record['truth'])}"
-    return text
+        text += f" [{unit(low, scale)}, {unit(high, scale)}]"
+    return text if truth is None else f"{text}\ntruth {unit(truth, scale)}"
 
 
 def refusals(service: Record) -> list[str]:
-    """Why estimates of a service are refused, one sentence each."""
+    """Why estimates of a service are refused, one sentence for each reason."""
     found: dict[str, list[str]] = {}
-    labelled = [("savings", service.get("savings_usd_per_1k")), ("quality change", service.get("quality_change"))]
-    labelled.append(("latency change", service.get("latency_change_s")))
+    parts = [("change", {what: service.get(key) for key, what, _ in CHANGES})]
     for row in service.get("table", ()):
         name = POLICIES.get(row["policy"], row["policy"])
-        labelled += [(f"{name}'s {what}", row.get(key)) for key, what, _ in COLUMNS]
-    for name, record in labelled:
-        if record is not None and record.get("value") is None and record.get("reason"):
-            found.setdefault(record["reason"], []).append(name)
+        parts.append((name, {what: row.get(key) for key, what, _ in COLUMNS}))
+    for name, records in parts:
+        reasons: dict[str, list[str]] = {}
+        for what, record in records.items():
+            if record is not None and record.get("value") is None and record.get("reason"):
+                reasons.setdefault(record["reason"], []).append(what)
+        for reason, whats in reasons.items():
+            found.setdefault(reason, []).append(name if len(whats) == len(records) else f"{name} ({', '.join(whats)})")
     return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
-COLUMNS: Sequence[tuple[str, str, Callable[[float], str]]] = (
+COLUMNS: Sequence[tuple[str, str, Unit]] = (
     ("cost_usd_per_1k", "cost per 1,000", usd),
     ("quality", "quality", percent),
     ("latency_s", "latency", seconds),
+)
+CHANGES: Sequence[tuple[str, str, Unit]] = (
+    ("savings_usd_per_1k", "savings per 1,000", usd),
+    ("quality_change", "quality", points),
+    ("latency_change_s", "latency", seconds),
 )
 
 
 def table(name: str, service: Record) -> Table:
     """The policies of a service side by side."""
     grid = Table(title=f"{escape(name)}: {verdict(service)}", title_justify="left", title_style="bold", show_lines=True)
-    grid.add_column("policy")
+    grid.add_column("policy", overflow="fold")
     for _, title, _ in COLUMNS:
         grid.add_column(title, justify="right")
     for row in service.get("table", ()):
@@ -128,7 +138,7 @@ def reasons(service: Record) -> list[str]:
     for reason in service.get("reasons", ()):
         met = "met" if reason["holds"] else "NOT met"
         line = f"{met}: {reason['condition']}: {reason['got']} (needed: {reason['needed']})"
-        lines.append(line if reason["holds"] or not reason.get("remedy") else f"{line}. {reason['remedy']}")
+        lines.append(line if reason["holds"] or not reason.get("remedy") else f"{line}; {reason['remedy']}")
     plan = service.get("plan")
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 
@@ -142,29 +152,18 @@ def show(result: Record, as_json: bool) -> None:
     for name, service in sorted(result["services"].items()):
         console.print()
         console.print(table(name, service))
-        one_line = {key: estimate(service.get(key), unit).replace("\n", ", ") for key, unit in CHANGES.items()}
-        console.print(
-            f"  savings per 1,000 decisions {one_line['savings_usd_per_1k']}; quality {one_line['quality_change']};"
-            f" latency {one_line['latency_change_s']}",
-            markup=False,
-        )
+        changes = [f"{what} {estimate(service.get(key), unit)}".replace("\n", ", ") for key, what, unit in CHANGES]
+        console.print(f"  change: {'; '.join(changes)}", markup=False)
         for line in reasons(service):
             console.print(f"  {line}", markup=False)
         for line in refusals(service):
-            console.print(f"  refused, {line}", markup=False)
+            console.print(f"  refused: {line}", markup=False)
         if service.get("bundle"):
             console.print(f"  bundle: {service['bundle']}", markup=False)
     if not result["services"]:
         console.print("No service has decisions to judge.")
     console.print()
     console.print(_closing(result), markup=False)
-
-
-CHANGES: Mapping[str, Callable[[float], str]] = {
-    "savings_usd_per_1k": usd,
-    "quality_change": points,
-    "latency_change_s": seconds,
-}
 
 
 def _closing(result: Record) -> str:

@@ -239,7 +239,7 @@ def test_train_prints_the_run_and_evaluate_takes_it(home, monkeypatch, capsys):
     fake(
         monkeypatch,
         "pipeline.evaluate",
-        lambda at, settings, run_id, progress: {"services": {}, "seconds": len(run_id)},
+        lambda at, run_id, progress: {"services": {}, "seconds": len(run_id)},
     )
     assert cli.run(["train", "--home", str(home)]) == 0
     assert capsys.readouterr().out == "run of None\n"
@@ -256,11 +256,11 @@ def test_report_says_verdict_interval_truth_reasons_and_refusals_in_words(home, 
         "$0.1234 [$0.1200, $0.1300]",
         "truth $0.1235",
         "50.0 % [45.0 %, 55.0 %]",
-        "savings per 1,000 decisions $1.25 [$0.5000, $2.00], truth $1.30",
+        "change: savings per 1,000 $1.25 [$0.50, $2.00], truth $1.30;",
         "quality +1.0 points [-3.0 points, +4.0 points], truth -0.2 points",
-        "NOT met: quality: -3 points (needed: above -1). Score more.",
+        "NOT met: quality: -3 points (needed: above -1); Score more.",
         "what would decide it: 1,200 more scored decisions",
-        "refused, latency change, today's latency: no latency logged",
+        "refused: change (latency), today (latency): no latency logged",
         "3 calls, 2 decisions, 2 s",
     ):
         assert text in shown

@@ -70,7 +70,9 @@ def test_runtime_needs_numpy_and_the_standard_library_only():
     after = modules_after(
         "import importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('vendored', {runtime!r})\n"
-        "module = importlib.util.module_from_spec(spec)\nsys.modules['vendored'] = module\nspec.loader.exec_module(module)"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['vendored'] = module\n"
+        "spec.loader.exec_module(module)"
     )
     assert after - before - {"vendored"} <= set(sys.stdlib_module_names)
 

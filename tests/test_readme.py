@@ -19,7 +19,9 @@ import httpx
 import pytest
 import yaml
 
+from ingest.errors import AppError
 from ingest.home import open_home
+from ingest.lake import Lake
 from optimizer import cli, config
 
 ROOT = Path(cli.__file__).resolve().parent.parent
@@ -54,10 +56,19 @@ def collector(tmp_path_factory):
     try:
         eventually(lambda: process.poll() is not None or (home / "collector.json").exists())
         assert process.poll() is None, (folder / "log").read_text()
+        eventually(lambda: has_lake(home))
         yield home, json.loads((home / "collector.json").read_text(encoding="utf-8"))["port"]
     finally:
         process.terminate()
         process.wait(90)
+
+
+def has_lake(home: Path) -> bool:
+    try:
+        with Lake.open(home) as lake:
+            return lake.sql("select count(*) from calls").height == 1
+    except AppError:
+        return False
 
 
 def retroute(arguments: list[str], home: Path, **options) -> str:
@@ -153,7 +164,6 @@ def test_score_snippet_is_stored(collector):
 def test_query_snippet_runs_while_the_collector_does(collector):
     home, _ = collector
     (line,) = (line for line in shell_lines() if line.startswith("retroute sql"))
-    eventually(lambda: (home / "lake").is_dir())
     assert "calls" in retroute(shlex.split(line)[1:], home)
 
 
