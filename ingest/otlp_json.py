@@ -34,15 +34,16 @@ def parse(body: bytes, signal: str, problems: Problems) -> _Object:
 def spans(request: _Object, problems: Problems) -> Iterator[Span]:
     """The spans that can be read and whose ids are valid."""
     for resource, scope, span in _records(request, ("resourceSpans", "scopeSpans", "spans")):
+        trace_id, span_id = _id(_get(span, "traceId"), 16), _id(_get(span, "spanId"), 8)
+        if not (trace_id and span_id):
+            problems.reject(INVALID_SPAN_ID if trace_id else INVALID_TRACE_ID)
+            continue
         try:
-            record = _span(span, resource, scope, problems)
+            record = _span(trace_id, span_id, span, resource, scope, problems)
         except _MalformedError as error:
             problems.reject(f"malformed span: {error}")
         else:
-            if record.trace_id and record.span_id:
-                yield record
-            else:
-                problems.reject(INVALID_SPAN_ID if record.trace_id else INVALID_TRACE_ID)
+            yield record
 
 
 def logs(request: _Object, problems: Problems) -> Iterator[LogRecord]:
@@ -127,12 +128,14 @@ def _records(request: _Object, names: tuple[str, str, str]) -> Iterator[tuple[di
         raise DecodeError(f"not an OTLP/JSON request: {error}") from None
 
 
-def _span(span: _Object, resource: dict[str, object], scope: Scope, problems: Problems) -> Span:
+def _span(
+    trace_id: str, span_id: str, span: _Object, resource: dict[str, object], scope: Scope, problems: Problems
+) -> Span:
     status = _object(span, "status")
     code = _enum(status.get("code"), "STATUS_CODE_", ("unset", "ok", "error"))
     return Span(
-        _id(_get(span, "traceId"), 16),
-        _id(_get(span, "spanId"), 8),
+        trace_id,
+        span_id,
         _id(_get(span, "parentSpanId"), 8) or None,
         _text(span.get("name")),
         KINDS[_enum(span.get("kind"), "SPAN_KIND_", KINDS)],
@@ -152,10 +155,9 @@ def _span(span: _Object, resource: dict[str, object], scope: Scope, problems: Pr
             for event in _objects(span, "events")
         ),
         tuple(
-            (trace_id, span_id)
+            (linked, at)
             for link in _objects(span, "links")
-            if (trace_id := _id(_get(link, "traceId"), 16, zero=True))
-            and (span_id := _id(_get(link, "spanId"), 8, zero=True))
+            if (linked := _id(_get(link, "traceId"), 16, zero=True)) and (at := _id(_get(link, "spanId"), 8, zero=True))
         ),
     )
 

@@ -105,14 +105,14 @@ def test_a_file_of_nonsense_is_a_problem_not_a_crash(tmp_path, suffix):
 
 def test_a_damaged_gzip_file_gives_what_can_be_read_and_a_problem(tmp_path):
     random.seed(5)
-    body = gzip.compress(b"\n".join(line(n, note=random.random()) for n in range(1, 4000)))
+    body = gzip.compress(b"\n".join(line(n, note=random.random()) for n in range(1, 2000)))
     path = tmp_path / "log.jsonl.gz"
     path.write_bytes(body[:-200])
-    assert len(names(path)) > 1000
+    assert len(names(path)) > 500
     assert complaints(path) == [
         ": cannot be read to its end: Compressed file ended before the end-of-stream marker was reached"
     ]
-    for _ in range(20):
+    for _ in range(10):
         damaged = bytearray(body)
         damaged[random.randrange(20, len(body))] ^= 1 << random.randrange(8)
         path.write_bytes(damaged)
