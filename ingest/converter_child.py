@@ -91,15 +91,19 @@ class ConverterChild:
         wait_s = _FIRST_WAIT_S
         while True:
             await asyncio.sleep(0.1)
-            if self.pid is not None or self._process is None:
+            if self.pid is not None:
                 continue
             if time.monotonic() - self._started > _HEALTHY_S:
                 wait_s = _FIRST_WAIT_S
-            log.error("the converter ended with %s; starting it again in %.1f s", self._process.exitcode, wait_s)
+            code = self._process.exitcode if self._process is not None else "no start"
+            log.error("the converter ended with %s; starting it again in %.1f s", code, wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-            self.start()
             self.restarts += 1
+            try:
+                self.start()
+            except OSError as error:  # no memory or no process left: later, perhaps
+                log.error("the converter cannot be started: %s", error)
 
     def stop(self) -> None:
         """Have the child store what is left, and wait for its end. One that is dead or hangs leaves it in the log."""
