@@ -88,7 +88,7 @@ def coverage(data: pl.DataFrame, ink: Ink) -> alt.LayerChart:
     x = alt.X(
         "share:Q",
         title="Decisions with a score",
-        scale=alt.Scale(domain=[0, 1.25], nice=False),
+        scale=alt.Scale(domain=[0, 1.45], nice=False),
         axis=ticks(ink, 5, format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )
     y = alt.Y("action:N", title=None, sort=order, scale=alt.Scale(domain=order, paddingInner=0.4), axis=names(ink))

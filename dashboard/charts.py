@@ -6,7 +6,8 @@ zero a thin line, a limit a dashed one with the forbidden side shaded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -15,11 +16,20 @@ import polars as pl
 from dashboard import figures, words
 from dashboard.axes import Axis
 from dashboard.figures import Unit
-from dashboard.records import EstimatorRow, Figure, FrontierPoint, PolicyRow
+from dashboard.records import Figure, FrontierPoint, PolicyRow
 from dashboard.theme import Ink
 
 SCALES: dict[Unit, float] = {"quality": 100, "quality_change": 100}
 """Quality is drawn in percent and points; everything else as it is."""
+SHAPES = {
+    "suggested": "circle",
+    "today": "square",
+    "cheapest": "triangle-down",
+    "strongest": "triangle-up",
+    "cost_matched_random": "diamond",
+    "other": "circle",
+}
+UNITS: dict[Unit, str] = {"usd_change": "USD", "quality_change": "points", "seconds_change": "s"}
 
 
 def interval_bar(axis: Axis, ink: Ink) -> alt.LayerChart:
@@ -27,7 +37,8 @@ def interval_bar(axis: Axis, ink: Ink) -> alt.LayerChart:
     scale = SCALES.get(axis.unit, 1)
     value, low, high = (scale * x for x in axis.figure.span)
     at = None if axis.limit is None else scale * axis.limit
-    left, right = _reach([low, high, 0.0, *([] if at is None else [at])], 0.2)
+    left, right = _reach([low, high, value, 0.0, *([] if at is None else [at])], 0.2)
+    low, high = max(low, left), min(high, right)  # an unbounded interval runs off the axis
     x = alt.X("low:Q", title=axis.better, scale=alt.Scale(domain=[left, right], nice=False), axis=ticks(ink, 4))
     layers: list[alt.Chart] = []
     if at is not None:
@@ -56,7 +67,9 @@ def _mark(
 
 
 def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: str, ink: Ink) -> alt.LayerChart:
-    """Cost against quality with both intervals; the suggestion in its verdict's colour, the baselines named."""
+    """Cost against quality with both intervals; the suggestion in its verdict's colour, the baselines by their shapes.
+
+    What the shapes mean stands above the chart, in words; only today and the suggestion are named at their place."""
     points = [("other", row.label, row.cost, row.quality) for row in rows if not row.chosen]
     points += [(row.policy, words.ROLES[row.policy], row.cost, row.quality) for row in table]
     data = pl.DataFrame(
@@ -64,7 +77,7 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
             {
                 "role": role,
                 "label": label,
-                "name": label if role != "other" else "",
+                "name": label if role in ("today", "suggested") else "",
                 "suggested": role == "suggested",
                 **_ends("cost", cost, 1),
                 **_ends("quality", quality, 100),
@@ -81,13 +94,13 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
         alt.Tooltip("cost_text:N", title="Cost per 1,000"),
         alt.Tooltip("quality_text:N", title="Quality"),
     ]
-    left, right = _reach([*data["cost_low"], *data["cost_high"]], 0.06)
+    left, right = _reach([*data["cost"], *data["cost_low"], *data["cost_high"]], 0.06)
     across: dict[str, Any] = {
         "title": "Cost per 1,000 decisions, USD",
         "scale": alt.Scale(domain=[left, right + 0.1 * (right - left)], nice=False),
         "axis": ticks(ink, 6, grid=True),
     }
-    ends = _reach([*data["quality_low"], *data["quality_high"]], 0.1)
+    ends = _reach([*data["quality"], *data["quality_low"], *data["quality_high"]], 0.1)
     upright: dict[str, Any] = {
         "title": "Quality, %",
         "scale": alt.Scale(domain=ends, nice=False),
@@ -104,7 +117,7 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
         x=x,
         y=y,
         color=tint,
-        shape=alt.condition("datum.role == 'today'", alt.value("square"), alt.value("circle")),
+        shape=alt.Shape("role:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())), legend=None),
         size=alt.condition("datum.suggested", alt.value(190), alt.value(90)),
         tooltip=tips,
     )
@@ -123,36 +136,30 @@ _FRONTIER = {
 }
 
 
-def forest(
-    rows: Sequence[EstimatorRow], axis: Literal["savings", "quality"], ink: Ink, *, limit: float | None = None
-) -> alt.LayerChart:
-    """The same quantity by several estimators, one line each; a refused one says so in words."""
-    unit: Unit = "usd_change" if axis == "savings" else "quality_change"
-    scale = SCALES.get(unit, 1)
-    order = [figures.estimator(row.estimator) for row in rows]
-    found = [(figures.estimator(row.estimator), row.savings if axis == "savings" else row.quality) for row in rows]
+def forest(found: Sequence[tuple[str, Figure]], axis: Axis, ink: Ink) -> alt.LayerChart:
+    """An axis's figure by several estimators, one line each; a refused one says so in words."""
+    scale = SCALES.get(axis.unit, 1)
+    order = [name for name, _ in found]
     data = pl.DataFrame(
         [
-            {"estimator": name, "text": _tip(figure, unit), **_ends("value", figure, scale)}
+            {"estimator": name, "text": _tip(figure, axis.unit), **_ends("value", figure, scale)}
             for name, figure in found
             if not figure.refused
         ],
         schema={
             "estimator": pl.String,
             "text": pl.String,
-            "value": pl.Float64,
-            "value_low": pl.Float64,
-            "value_high": pl.Float64,
+            **dict.fromkeys(("value", "value_low", "value_high"), pl.Float64),
         },
     )
     refused = pl.DataFrame(
         [{"estimator": name, "text": "not estimated", "value": 0.0} for name, figure in found if figure.refused],
         schema={"estimator": pl.String, "text": pl.String, "value": pl.Float64},
     )
-    at = None if limit is None else scale * limit
-    reach = [0.0, *([] if at is None else [at]), *data["value_low"], *data["value_high"]]
+    at = None if axis.limit is None else scale * axis.limit
+    reach = [0.0, at, *data["value"], *data["value_low"], *data["value_high"]]
     domain = _reach(reach, 0.08)
-    title = "Saving per 1,000 decisions, USD" if axis == "savings" else "Quality change, points"
+    title = f"{axis.brief}, {UNITS[axis.unit]}"
     across: dict[str, Any] = {"title": title, "scale": alt.Scale(domain=domain, nice=False), "axis": ticks(ink, 5)}
     x, lows = alt.X("value:Q", **across), alt.X("value_low:Q", **across)
     y = alt.Y("estimator:N", title=None, sort=order, scale=alt.Scale(domain=order), axis=names(ink))
@@ -200,14 +207,17 @@ def names(ink: Ink) -> alt.Axis:
     return alt.Axis(labelLimit=200, labelColor=ink.text, labelFontSize=13, domain=False, ticks=False, labelPadding=8)
 
 
-def _ends(name: str, figure: Figure, scale: float) -> dict[str, float]:
+def _ends(name: str, figure: Figure, scale: float) -> dict[str, float | None]:
+    """Value and ends for a chart's data; without both ends no line is drawn."""
     value, low, high = (scale * x for x in figure.span)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
+    bounded = math.isfinite(low) and math.isfinite(high)
+    return {name: value, f"{name}_low": low if bounded else None, f"{name}_high": high if bounded else None}
 
 
-def _reach(values: Sequence[float], margin: float) -> list[float]:
-    """A domain around the values; never empty."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
+def _reach(values: Iterable[float | None], margin: float) -> list[float]:
+    """A domain around the finite values; never empty."""
+    finite = [x for x in values if x is not None and math.isfinite(x)] or [0.0]
+    low, high = min(finite), max(finite)
     pad = margin * (high - low) or 1.0
     return [low - pad, high + pad]
 

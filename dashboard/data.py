@@ -85,12 +85,14 @@ def _run(folder: str, times: tuple[int, ...]) -> Run:
     path = Path(folder)
     try:
         manifest = _json(path / "manifest.json")
+        if not (path / "verdicts.json").exists():
+            raise UnreadableError("it is not judged yet", "`retroute evaluate` does.")
         services = _json(path / "verdicts.json").get("services")
         if not isinstance(services, Mapping):
             raise UnreadableError(f"verdicts.json of run {path.name} lacks its services", AGAIN)
         found = {name: records.verdict(name, path.name, said) for name, said in services.items()}
     except UnreadableError as error:
-        return Run(path.name, "", None, None, None, {}, error.message)
+        return Run(path.name, "", None, None, None, {}, f"{error.message}. {error.hint}")
     return Run(
         path.name,
         str(manifest.get("created_at") or ""),
@@ -166,13 +168,8 @@ def policy_folder(verdict: ServiceVerdict) -> Path | None:
 
 def bundle_folder(verdict: ServiceVerdict) -> Path | None:
     """The exported bundle, as long as it still holds this run's policy: a later export replaces it."""
-    if not verdict.bundle:
-        return None
-    folder = (home() / verdict.bundle).resolve()
-    if not folder.is_relative_to(home().resolve()):
-        return None
+    folder, own = home() / "bundles" / verdict.service, policy_folder(verdict)
     manifest = folder / "policy" / "manifest.json"
-    own = policy_folder(verdict)
     if own is None or not manifest.is_file() or manifest.read_bytes() != (own / "manifest.json").read_bytes():
         return None
     return folder

@@ -39,7 +39,7 @@ DAY_NS = 86_400_000_000_000
 
 @dataclass(frozen=True)
 class Said:
-    """A figure in words: its value and its interval ("" where refused or without one)."""
+    """A figure in words: its value and its interval ("" where refused)."""
 
     value: str
     interval: str
@@ -50,22 +50,29 @@ def said(figure: Figure, unit: Unit) -> Said:
         return Said("Not estimated", "")
     value, low, high = figure.span
     form = _form(unit, value, low, high)
-    return Said(form(value, True), "" if low == high else f"{form(low, False)} to {form(high, True)}")
+    if math.isinf(low) and math.isinf(high):
+        return Said(form(value, True), "no bounds")
+    if math.isinf(low) or math.isinf(high):
+        return Said(
+            form(value, True), f"at most {form(high, True)}" if math.isinf(low) else f"at least {form(low, True)}"
+        )
+    return Said(form(value, True), f"{form(low, False)} to {form(high, True)}")
 
 
 def _form(unit: Unit, value: float, low: float, high: float) -> Callable[[float, bool], str]:
     """(number, whether to write the unit behind it) -> text, with as many digits as the interval deserves."""
-    half, change = (high - low) / 2, unit.endswith("_change")
+    change, reach = unit.endswith("_change"), max(abs(x) for x in (value, low, high) if math.isfinite(x))
+    half = (high - low) / 2 if math.isfinite(high - low) else reach / 10
     if unit in ("usd", "usd_change"):
-        places = _places(half, 2 if max(abs(low), abs(high)) < 1000 else 0, 6)
+        places = _places(half, 2 if reach < 1000 else 0, 6)
         return lambda x, end: _signed(x, places, "$", "", change)
     if unit in ("quality", "quality_change"):
         places = _places(100 * half, 1, 2)
-        after = " points" if change else "%"
+        after = "\u00a0points" if change else "%"
         return lambda x, end: _signed(100 * x, places, "", after if end else "", change)
-    if max(abs(value), abs(low), abs(high)) < 0.1:
-        return lambda x, end: _signed(1000 * x, _places(1000 * half, 0, 1), "", " ms" if end else "", change)
-    return lambda x, end: _signed(x, _places(half, 2, 3), "", " s" if end else "", change)
+    if reach < 0.1:
+        return lambda x, end: _signed(1000 * x, _places(1000 * half, 0, 1), "", "\u00a0ms" if end else "", change)
+    return lambda x, end: _signed(x, _places(half, 2, 3), "", "\u00a0s" if end else "", change)
 
 
 def _places(half: float, least: int, most: int) -> int:
@@ -106,12 +113,12 @@ def share(x: float | None) -> str:
         return "<0.1%"
     if 0.999 < x < 1:
         return ">99.9%"
-    return f"{100 * x:.0f}%" if x in (0, 1) or 0.1 <= x <= 0.99 else f"{100 * x:.1f}%"
+    return f"{100 * x:.0f}%" if x in (0, 1) or 0.0995 <= x <= 0.99 else f"{100 * x:.1f}%"
 
 
 def part(n: int, of: int) -> str:
-    """A count with its share, e.g. "12 (0.6%)"; of nothing there is no share."""
-    return f"{count(n)} ({share(n / of)})" if of else count(n)
+    """A count with its share, e.g. "12 (0.6%)"; of nothing, and for none, there is no share."""
+    return f"{count(n)} ({share(n / of)})" if of and n else count(n)
 
 
 def window(first_ns: int | None, last_ns: int | None) -> str:
@@ -119,6 +126,8 @@ def window(first_ns: int | None, last_ns: int | None) -> str:
     if first_ns is None or last_ns is None:
         return "no time range"
     first, last = (datetime.fromtimestamp(ns / 1e9, UTC) for ns in (first_ns, last_ns))
+    if f"{first:%Y-%m-%d %H:%M}" == f"{last:%Y-%m-%d %H:%M}":
+        return f"{first.day} {first:%b %Y, %H:%M} UTC"
     if first.date() == last.date():
         return f"{first.day} {first:%b %Y, %H:%M} to {last:%H:%M} UTC"
     if first.year != last.year:
@@ -143,11 +152,11 @@ def estimator(name: str) -> str:
 
 def points(x: float) -> str:
     size = f"{100 * abs(x):.2f}".rstrip("0").rstrip(".")
-    return f"{'−' if x < 0 else '+' if x > 0 else ''}{size} {'point' if size == '1' else 'points'}"
+    return f"{'−' if x < 0 else '+' if x > 0 else ''}{size}\u00a0{'point' if size == '1' else 'points'}"
 
 
 def seconds(x: float) -> str:
-    return _signed(x, 2 if abs(x) < 10 else 0, "", " s", True)
+    return _signed(x, 2 if abs(x) < 10 else 0, "", "\u00a0s", True)
 
 
 def sentence(text: str) -> str:

@@ -5,6 +5,7 @@ Each figure carries its exact numbers as `data-` attributes, so that a page can 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -61,17 +62,22 @@ def figure(data: Figure, unit: Unit, metric: str, *, kind: bool = True) -> str:
     truth = "" if data.truth is None else f'<span class="rr-truth">truth {_alone(data.truth, data, unit)}</span>'
     return (
         f'<span class="rr-figure" data-metric="{escape(metric)}" '
-        f'data-value="{value!r}" data-low="{low!r}" data-high="{high!r}">'
+        f'data-value="{value!r}" data-low="{_bound(low)}" data-high="{_bound(high)}">'
         f'<span class="rr-value">{text.value}</span>'
-        f'<span class="rr-interval">{text.interval or "no interval"}</span>'
+        f'<span class="rr-interval">{text.interval}</span>'
         f"{label}{truth}</span>"
     )
+
+
+def _bound(x: float) -> str:
+    return repr(x) if math.isfinite(x) else ""
 
 
 def _alone(value: float, like: Figure, unit: Unit) -> str:
     """`value` with the digits of `like`."""
     _, low, high = like.span
-    return figures.said(Figure(value, value - (high - low) / 2, value + (high - low) / 2, None), unit).value
+    half = (high - low) / 2
+    return figures.said(Figure(value, value - half, value + half, None), unit).value
 
 
 def facts_row(facts: Sequence[tuple[str, str]]) -> str:

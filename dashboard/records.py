@@ -5,6 +5,7 @@ Units: costs and savings in USD per 1,000 decisions, quality in [0, 1], latency 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -43,14 +44,11 @@ class Figure:
 
     @property
     def span(self) -> tuple[float, float, float]:
-        """Value, low and high of a figure that is not refused; a missing bound is the value itself."""
+        """Value, low and high of a figure that is not refused; a missing bound is infinite."""
         if self.value is None:
             raise ValueError("a refused figure has no number")
-        return (
-            self.value,
-            self.value if self.low is None else self.low,
-            self.value if self.high is None else self.high,
-        )
+        low, high = self.low, self.high
+        return self.value, -math.inf if low is None else low, math.inf if high is None else high
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,13 @@ class EstimatorRow:
     estimator: str
     savings: Figure
     quality: Figure
+    latency: Figure
+
+    def on(self, axis: str) -> Figure:
+        """The figure of an axis, by its key in verdicts.json."""
+        return {"savings_usd_per_1k": self.savings, "quality_change": self.quality, "latency_change_s": self.latency}[
+            axis
+        ]
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,6 @@ class ServiceVerdict:
     reasons: tuple[Reason, ...]
     policy_id: str
     policy_label: str
-    bundle: str | None
     savings: Figure
     quality: Figure
     latency: Figure
@@ -182,7 +186,6 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
         reasons=tuple(_reason(reason) for reason in data["reasons"]),
         policy_id=str(data.get("policy_id") or ""),
         policy_label=str(data.get("policy_label") or data.get("policy_id") or ""),
-        bundle=data.get("bundle"),
         savings=figure(data["savings_usd_per_1k"]),
         quality=figure(data["quality_change"]),
         latency=figure(data["latency_change_s"]),
@@ -195,7 +198,12 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
             for row in data.get("frontier") or ()
         ),
         estimators=tuple(
-            EstimatorRow(str(row["estimator"]), figure(row["savings_usd_per_1k"]), figure(row["quality_change"]))
+            EstimatorRow(
+                str(row["estimator"]),
+                figure(row["savings_usd_per_1k"]),
+                figure(row["quality_change"]),
+                figure(row.get("latency_change_s")),
+            )
             for row in data.get("estimators") or ()
         ),
         support=_support(data.get("support") or {}),

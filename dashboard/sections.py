@@ -28,7 +28,9 @@ def verdict_head(verdict: ServiceVerdict, month: Figure | None) -> str:
 def _plan(verdict: ServiceVerdict) -> str:
     if not verdict.plan:
         return ""
-    return f'<p class="rr-plan"><b>What would decide it.</b> {escape(figures.sentence(verdict.plan))}</p>'
+    return (
+        f'<p class="rr-plan"><b>What would decide it.</b> {escape(figures.capital(figures.sentence(verdict.plan)))}</p>'
+    )
 
 
 def axis(data: Axis) -> str:
@@ -119,6 +121,20 @@ def _role(row: PolicyRow) -> str:
     return row.label if row.label.lower() not in ("", words.ROLES[row.policy].lower()) else words.ROLE_NOTES[row.policy]
 
 
+def marks(verdict: ServiceVerdict) -> str:
+    """What the marks of the frontier mean."""
+    glyphs = {"today": "■", "cheapest": "▼", "strongest": "▲", "cost_matched_random": "◆", "suggested": "●"}
+    drawn = [row.policy for row in verdict.table if not row.cost.refused and not row.quality.refused]
+    items = [
+        f'<span class="rr-glyph {"rr-own" if role == "suggested" else ""}">{glyphs[role]}</span>'
+        f"<span>{words.ROLES[role]}</span>"
+        for role in drawn
+    ]
+    if any(not row.chosen for row in verdict.frontier):
+        items.append('<span class="rr-glyph rr-faint">●</span><span>Tried too</span>')
+    return f'<p class="rr rr-pair {tone(verdict.outcome)}">{"".join(items)}</p>'
+
+
 def coverage(data: Coverage, support: Support) -> str:
     """What the estimates beside it rest on, as a row of facts."""
     facts = [
@@ -143,6 +159,8 @@ def suggestion_head(verdict: ServiceVerdict) -> str:
         "keep": "Shown for inspection only: the verdict is to keep today's routing.",
         "cannot_tell": "The logs hold no answer, so nothing is suggested. The shares below are today's.",
     }[verdict.outcome]
+    if verdict.outcome == "cannot_tell" and any(action.policy for point in verdict.points for action in point.actions):
+        follow = "The logs cannot tell what this is worth: something to explore, not to switch to."
     label = f" The policy: {escape(verdict.policy_label)}." if verdict.policy_label else ""
     return (
         f'<section class="rr rr-title {tone(verdict.outcome)}" data-verdict="{verdict.outcome}" '

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from dashboard.figures import DAY_NS, count, counted, date, interval, points, said, sentence, share, window
-from dashboard.records import Figure, Role, ServiceVerdict
+from dashboard.records import EstimatorRow, Figure, Role, ServiceVerdict
 from optimizer.gate import Outcome
 
 VERDICTS: dict[Outcome, str] = {
@@ -93,6 +93,12 @@ def _inside(verdict: ServiceVerdict) -> str:
     return (
         f"all of that is past the limit of {limit}" if high < -margin else f"part of that is past the limit of {limit}"
     )
+
+
+def refusals(rows: Sequence[EstimatorRow]) -> list[tuple[str, str]]:
+    """(estimator, reason) of all that was refused, each reason once."""
+    figures = ((row.estimator, one) for row in rows for one in (row.savings, row.quality, row.latency))
+    return list(dict.fromkeys((name, one.reason) for name, one in figures if one.refused))
 
 
 def provenance(verdict: ServiceVerdict, made: str, first_ns: int | None, last_ns: int | None) -> str:

@@ -96,6 +96,12 @@ def _service(outcome: str, decisions: int, **more: Any) -> Json:
     return {**base, **more}
 
 
+def _estimator(name: str, savings: Json, quality: Json, latency: Json) -> Json:
+    figures = {"savings_usd_per_1k": savings, "quality_change": quality, "latency_change_s": latency}
+    kind = {"estimator": name, "kind": "assumption" if name == "DM" else "asymptotic"}
+    return {"estimator": name, **{key: one if one["value"] is None else one | kind for key, one in figures.items()}}
+
+
 def verdicts() -> Json:
     """The content of verdicts.json."""
     saved, better, faster = number(0.4125, 0.0911), number(0.0131, 0.0102), number(-0.412, 0.093)
@@ -135,17 +141,9 @@ def verdicts() -> Json:
             for i in range(6)
         ],
         estimators=[
-            {
-                "estimator": "DM",
-                "savings_usd_per_1k": number(0.39, 0.05, "assumption", "DM"),
-                "quality_change": number(0.011, 0.008, "assumption", "DM"),
-            },
-            {
-                "estimator": "SNIPS",
-                "savings_usd_per_1k": number(0.44, 0.13, estimator="SNIPS"),
-                "quality_change": number(0.016, 0.021, estimator="SNIPS"),
-            },
-            {"estimator": "DR", "savings_usd_per_1k": saved, "quality_change": better},
+            _estimator("DM", number(0.39, 0.05), number(0.011, 0.008), number(-0.38, 0.06)),
+            _estimator("SNIPS", number(0.44, 0.13), number(0.016, 0.021), number(-0.45, 0.17)),
+            _estimator("DR", saved, better, faster),
         ],
     )
     deploy["limits"] = {**deploy["limits"], "latency_s": 0.25}
@@ -184,17 +182,9 @@ def verdicts() -> Json:
         ],
         frontier=[],
         estimators=[
-            {
-                "estimator": "DM",
-                "savings_usd_per_1k": number(5.9, 1.1, "assumption", "DM"),
-                "quality_change": number(0.002, 0.02, "assumption", "DM"),
-            },
-            {
-                "estimator": "SNIPS",
-                "savings_usd_per_1k": refused("only 14 effective decisions"),
-                "quality_change": refused("only 14 effective decisions"),
-            },
-            {"estimator": "DR", "savings_usd_per_1k": small, "quality_change": unclear},
+            _estimator("DM", number(5.9, 1.1), number(0.002, 0.02), number(0.05, 0.2)),
+            _estimator("SNIPS", *[refused("only 14 effective decisions")] * 3),
+            _estimator("DR", small, unclear, even),
         ],
         plan={"text": "About 2,900 more scored decisions, a third of them with middle-model", "decisions_needed": 2900},
     )
@@ -232,7 +222,7 @@ def verdicts() -> Json:
             }
         ],
         frontier=[],
-        estimators=[{"estimator": "DR", "savings_usd_per_1k": dearer, "quality_change": worse}],
+        estimators=[_estimator("DR", dearer, worse, slower)],
     )
     keep["data"] = {
         **keep["data"],

@@ -103,7 +103,7 @@ def seen(page: Any, within: str) -> list[tuple[str, list[float], str, str]]:
     """(metric, exact numbers, shown value, shown interval) of each visible figure below a selector."""
     read = """figures => figures.filter(one => one.dataset.value !== undefined).map(one => [
         one.dataset.metric,
-        [one.dataset.value, one.dataset.low, one.dataset.high].map(Number),
+        [one.dataset.value, one.dataset.low, one.dataset.high].map(one => one === '' ? null : Number(one)),
         one.querySelector('.rr-value').innerText,
         one.querySelector('.rr-interval').innerText])"""
     return [tuple(one) for one in page.locator(f"{within} .rr-figure").evaluate_all(read)]
@@ -114,7 +114,7 @@ def expected(data: dict[str, Any], key: str, unit: Any) -> list[tuple[str, list[
     if data["value"] is None:
         return []
     text = figures.said(figure(data), unit)
-    return [(key, [data["value"], data["low"], data["high"]], text.value, text.interval or "no interval")]
+    return [(key, [data["value"], data["low"], data["high"]], text.value, text.interval)]
 
 
 def check_service(page: Any, address: str, name: str, said: dict[str, Any]) -> None:

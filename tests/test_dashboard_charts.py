@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from dashboard_fixture import RUN, START_NS, verdicts
 
-from dashboard import axes, bars, charts, theme
+from dashboard import axes, bars, charts, figures, theme
 from dashboard.records import ServiceVerdict, verdict
 
 
@@ -27,6 +27,14 @@ def marks(chart: Any) -> list[str]:
     return [layer["mark"]["type"] for layer in spec(chart)["layer"]]
 
 
+def forest(of: str | ServiceVerdict, place: int) -> Any:
+    """The forest of the axis at `place` of cost, quality, latency."""
+    said = service(of) if isinstance(of, str) else of
+    axis = axes.of(said)[place]
+    found = [(figures.estimator(row.estimator), row.on(axis.name)) for row in said.estimators]
+    return charts.forest(found, axis, theme.LIGHT)
+
+
 def test_interval_bar_draws_interval_zero_and_the_limit_with_its_forbidden_side() -> None:
     quality = axes.of(service("alpha"))[1]
     chart = charts.interval_bar(quality, theme.LIGHT)
@@ -35,7 +43,7 @@ def test_interval_bar_draws_interval_zero_and_the_limit_with_its_forbidden_side(
         "low": pytest.approx(0.29),
         "high": pytest.approx(2.33),
         "value": pytest.approx(1.31),
-        "text": "+1.3 points (+0.3 to +2.3 points)",
+        "text": "+1.3\xa0points (+0.3 to +2.3\xa0points)",
     } in found
     assert {"low": 0.0, "text": "no change"} in found
     assert {"low": -1.0, "text": "limit"} in found
@@ -56,12 +64,13 @@ def test_axis_without_a_limit_draws_none() -> None:
     assert "limit" not in [row.get("text") for row in rows(chart)]
 
 
-def test_frontier_names_the_baselines_and_gives_only_the_suggestion_a_colour() -> None:
+def test_frontier_tells_the_baselines_by_shape_and_gives_only_the_suggestion_a_colour() -> None:
     alpha = service("alpha")
     colour = theme.VERDICT_COLOURS["deploy"]
     chart = charts.frontier(alpha.frontier, alpha.table, colour, theme.LIGHT)
     found = rows(chart)
-    assert {row["name"] for row in found} == {"", "Today", "Cheapest", "Strongest", "Cost-matched random", "Suggested"}
+    assert {row["role"] for row in found} == set(charts.SHAPES)
+    assert {row["name"] for row in found} == {"", "Today", "Suggested"}
     assert [row["name"] for row in found if row["suggested"]] == ["Suggested"]
     assert sum(row["role"] == "other" for row in found) == 5  # six tried, the chosen one is the suggestion
     suggested = next(row for row in found if row["suggested"])
@@ -82,15 +91,27 @@ def test_frontier_of_refusals_only_is_an_empty_chart() -> None:
 
 
 def test_forest_has_a_line_per_estimator_and_words_for_a_refused_one() -> None:
-    beta = service("beta-agent")
-    found = rows(charts.forest(beta.estimators, "savings", theme.LIGHT))
+    found = rows(forest("beta-agent", 0))
     drawn = {row["estimator"]: row["value"] for row in found if "value_low" in row}
     assert drawn == {"Outcome model (DM)": 5.9, "Doubly robust (DR)": 6.21}
     assert {"estimator": "Reweighted log (SNIPS)", "text": "not estimated", "value": 0.0} in found
 
 
+def test_unbounded_interval_runs_off_the_axis_and_draws_no_bar_elsewhere() -> None:
+    open_ended = verdicts()["services"]["alpha"]
+    open_ended["quality_change"] |= {"low": None, "high": None}
+    for row in open_ended["estimators"]:
+        row["quality_change"] |= {"low": None, "high": None}
+    alpha = verdict("alpha", RUN, open_ended)
+    chart = charts.interval_bar(axes.of(alpha)[1], theme.LIGHT)
+    domain = spec(chart)["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert [(row["low"], row["high"]) for row in rows(chart) if "value" in row] == [tuple(domain)]
+    drawn = rows(forest(alpha, 1))
+    assert {row["value_low"] for row in drawn if "value_low" in row} == {None}
+
+
 def test_forest_of_quality_draws_the_limit_in_points() -> None:
-    found = rows(charts.forest(service("alpha").estimators, "quality", theme.LIGHT, limit=-0.01))
+    found = rows(forest("alpha", 1))
     assert {"value": -1.0} in found
 
 

@@ -13,6 +13,11 @@ def number(value: float, low: float, high: float) -> Figure:
     return Figure(value, low, high, "asymptotic")
 
 
+def plain(text: str) -> str:
+    """`text` with ordinary spaces: a number and its unit are held together by unbreakable ones."""
+    return text.replace("\xa0", " ")
+
+
 def service(name: str):
     return verdict(name, RUN, verdicts()["services"][name])
 
@@ -29,12 +34,22 @@ def service(name: str):
         (0.0131, 0.0029, 0.0233, "quality_change", ("+1.3 points", "+0.3 to +2.3 points")),
         (-0.412, -0.505, -0.319, "seconds_change", ("−0.41 s", "−0.51 to −0.32 s")),
         (0.012, 0.010, 0.014, "seconds", ("12.0 ms", "10.0 to 14.0 ms")),
-        (0.0, 0.0, 0.0, "quality_change", ("0.0 points", "")),
+        (0.0, 0.0, 0.0, "quality_change", ("0.0 points", "0.0 to 0.0 points")),
     ],
 )
 def test_figure_shows_as_many_digits_as_its_interval_deserves(value, low, high, unit, expected) -> None:
     said = figures.said(number(value, low, high), unit)
-    assert (said.value, said.interval) == expected
+    assert (plain(said.value), plain(said.interval)) == expected
+
+
+def test_unbounded_interval_says_so_and_never_passes_for_a_narrow_one() -> None:
+    assert figures.said(Figure(0.5, None, None, "asymptotic"), "quality").interval == "no bounds"
+    assert figures.said(Figure(0.5, 0.4, None, "certified"), "usd").interval == "at least $0.40"
+    assert figures.said(Figure(0.5, None, 0.6, "certified"), "usd").interval == "at most $0.60"
+    open_ended = verdicts()["services"]["alpha"]
+    open_ended["quality_change"] |= {"low": None, "high": None}
+    axis = axes.of(verdict("alpha", RUN, open_ended))[1]
+    assert plain(axis.status) == "The interval reaches past the limit of −1 point."
 
 
 def test_refused_figure_is_said_in_words_and_never_as_zero() -> None:
@@ -54,6 +69,7 @@ def test_refused_figure_is_said_in_words_and_never_as_zero() -> None:
         (0, "0%"),
         (0.0004, "<0.1%"),
         (0.034, "3.4%"),
+        (0.09999, "10%"),
         (0.9, "90%"),
         (0.994, "99.4%"),
         (0.9999, ">99.9%"),
@@ -85,14 +101,14 @@ def test_monthly_saving_is_not_drawn_from_less_than_a_day() -> None:
 
 
 def test_lead_says_worth_and_safety_with_the_level_of_the_interval() -> None:
-    assert words.lead(service("alpha"), None) == (
+    assert plain(words.lead(service("alpha"), None)) == (
         "Saves $0.41 per 1,000 decisions (95% interval $0.32 to $0.50). "
         "Quality changes by +1.3 points (+0.3 to +2.3 points); all of that is inside the limit of −1 point."
     )
 
 
 def test_lead_of_a_loss_says_what_the_best_candidate_costs() -> None:
-    lead = words.lead(service("gamma"), None)
+    lead = plain(words.lead(service("gamma"), None))
     assert lead.startswith("The best candidate costs $0.82 more per 1,000 decisions (95% interval $0.51 to $1.13).")
     assert lead.endswith("all of that is past the limit of −1 point.")
 
@@ -124,7 +140,7 @@ def test_axes_come_as_cost_quality_latency_and_say_where_the_interval_lies() -> 
     }.items():
         found = axes.of(service(name))
         assert [axis.title for axis in found] == ["Cost", "Quality", "Latency"]
-        assert tuple(axis.status for axis in found) == statuses
+        assert tuple(plain(axis.status) for axis in found) == statuses
 
 
 def test_services_are_ranked_by_what_can_be_done() -> None:

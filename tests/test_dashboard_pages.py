@@ -55,7 +55,7 @@ def html(at: AppTest) -> str:
 
 
 def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at)))
+    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
 
 
 def shown_figures(at: AppTest) -> list[tuple[str, tuple[float, float, float]]]:
@@ -312,7 +312,7 @@ def test_bundle_replaced_by_a_later_export_is_not_offered_for_the_old_run(full: 
         ("verdicts.json", "[]", "does not hold an object"),
         ("verdicts.json", '{"services": {"alpha": {"verdict": "deploy"}}}', "alpha lacks"),
         ("manifest.json", None, "has no manifest.json"),
-        ("verdicts.json", None, "has no verdicts.json"),
+        ("verdicts.json", None, "it is not judged yet. `retroute evaluate` does."),
     ],
 )
 @pytest.mark.parametrize("view", ["verdict", "routing"])

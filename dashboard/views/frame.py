@@ -82,7 +82,7 @@ def problems(runs: Sequence[data.Run]) -> None:
     """One line for each run that cannot be read."""
     for run in runs:
         if run.problem:
-            st.html(parts.notice(f"Run {run.run_id} is left out: {run.problem}."))
+            st.html(parts.notice(f"Run {run.run_id} is left out: {run.problem}"))
 
 
 def no_runs() -> None:

@@ -85,32 +85,19 @@ def _axes(verdict: ServiceVerdict) -> None:
 
 
 def _evidence(verdict: ServiceVerdict) -> None:
-    ink = frame.ink()
-    if any(not row.cost.refused and not row.quality.refused for row in verdict.table):
-        st.html(
-            parts.heading(
-                "Cost against quality",
-                "Each policy with both intervals: up is better, left is cheaper. Faint marks were tried too.",
-            )
-        )
+    if sum(not row.cost.refused and not row.quality.refused for row in verdict.table) > 1:
+        st.html(parts.heading("Cost against quality", "Both with their intervals: up is better, left is cheaper."))
+        st.html(sections.marks(verdict))
         colour = theme.VERDICT_COLOURS[verdict.outcome]
-        st.altair_chart(charts.frontier(verdict.frontier, verdict.table, colour, ink), key="frontier")
+        st.altair_chart(charts.frontier(verdict.frontier, verdict.table, colour, frame.ink()), key="frontier")
     if not verdict.estimators:
         return
     st.html(
         parts.heading("Do the estimators agree?", "The same change by different methods. Where they part, trust none.")
     )
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.altair_chart(charts.forest(verdict.estimators, "savings", ink), key="forest-savings")
-    with right:
-        limit = -verdict.limits.quality_margin
-        st.altair_chart(charts.forest(verdict.estimators, "quality", ink, limit=limit), key="forest-quality")
-    for row in verdict.estimators:
-        for name, figure in (("saving", row.savings), ("quality change", row.quality)):
-            if figure.refused:
-                st.html(
-                    parts.remark(
-                        f"{figures.estimator(row.estimator)} gives no {name}: {figures.sentence(figure.reason)}"
-                    )
-                )
+    for column, axis in zip(st.columns(3, gap="medium"), axes.of(verdict), strict=True):
+        found = [(figures.estimator(row.estimator), row.on(axis.name)) for row in verdict.estimators]
+        with column:
+            st.altair_chart(charts.forest(found, axis, frame.ink()), key=f"forest-{axis.name}")
+    for name, reason in words.refusals(verdict.estimators):
+        st.html(parts.remark(f"{figures.estimator(name)}: {figures.sentence(reason)}"))
