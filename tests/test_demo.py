@@ -5,7 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from itertools import islice
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,10 +20,12 @@ from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from ingest.errors import WorkError
+from ingest.home import collector_runs
 from ingest.lake import Lake
 from ingest.otlp import decode
 from optimizer import demo, replay, truth
 
+ROOT = Path(demo.__file__).resolve().parent.parent
 SAMPLE = sorted(demo.sample_folder().glob("*.otlp.jsonl.gz"))
 
 
@@ -164,3 +171,32 @@ def test_next_commands_name_a_service_that_may_be_deployed(tmp_path):
 def test_sample_is_found_in_the_checkout():
     assert (demo.sample_folder() / "retroute.toml").is_file()
     assert json.dumps([file.name for file in SAMPLE])
+
+
+def test_terminated_demo_leaves_no_collector_behind(tmp_path):
+    home = tmp_path / "home"
+    with (tmp_path / "log").open("w") as log:
+        command = [sys.executable, "-m", "optimizer.cli", "demo", "--home", str(home)]
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while not (home / "collector.json").exists():
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert "Traceback" not in (tmp_path / "log").read_text()
+    assert not collector_runs(home)
+
+
+@pytest.mark.slow
+def test_whole_demo_ends_in_the_four_honest_verdicts_and_the_deployed_policy_truly_saves(tmp_path):
+    result = demo.run(tmp_path / "home")
+    assert result["spans_sent"] == result["spans_stored"] > 10_000
+    verdicts = {name: service["verdict"] for name, service in result["services"].items()}
+    assert verdicts == {"assistant": "deploy", "sql-agent": "promising", "classifier": "keep", "faq": "cannot_tell"}
+    assistant = result["services"]["assistant"]
+    assert assistant["savings_usd_per_1k"]["truth"] > 0
+    assert assistant["quality_change"]["truth"] > 0
+    assert all(service["reasons"] for service in result["services"].values())
+    assert all(result["services"][name]["plan"]["text"] for name in ("sql-agent", "faq"))
