@@ -121,8 +121,10 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
         size=alt.condition("datum.suggested", alt.value(190), alt.value(90)),
         tooltip=tips,
     )
-    names = base.mark_text(align="left", dx=9, dy=-9, fontSize=12, color=ink.text).encode(x=x, y=y, text="name:N")
-    return layered([costs, qualities, dots, names], 340)
+    place: dict[str, Any] = {"align": "left", "dx": 9, "dy": -9, "fontSize": 12, "fontWeight": 600}
+    halo = base.mark_text(**place, color=ink.page, stroke=ink.page, strokeWidth=4).encode(x=x, y=y, text="name:N")
+    names = base.mark_text(**place, color=ink.text).encode(x=x, y=y, text="name:N")
+    return layered([costs, qualities, dots, halo, names], 340)
 
 
 _FRONTIER = {

@@ -21,7 +21,7 @@ Side = Literal["below", "above"]
 
 KINDS = {
     "certified": "holds whatever the sample size, given the logged probabilities",
-    "asymptotic": "right for large samples; small ones may be wider than shown",
+    "asymptotic": "right for large samples; from small ones the truth may lie further out",
     "assumption": "right only if the model behind it is",
 }
 

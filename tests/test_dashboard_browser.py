@@ -221,6 +221,14 @@ def test_narrow_screen_scrolls_down_only(path: str, browser: Any, address: str) 
     page.close()
 
 
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_missing_browser_skips_but_fails_under_ci(ci: str, outcome: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(outcome, match="no Chromium"):
+        chromium_path()
+
+
 def test_demo_home_shows_the_numbers_of_its_newest_run(page: Any) -> None:
     """On the home of a real demo, where RETROUTE_DEMO_HOME names one."""
     home = os.environ.get("RETROUTE_DEMO_HOME")
