@@ -51,7 +51,7 @@ def choose(
     others.
     """
     scored = [s for candidate in candidates if (s := score(candidate, evaluation, limits, reward)) is not None]
-    scored = [s for s in scored if s.effective >= MIN_EFFECTIVE] or scored
+    scored = [s for s in scored if s.effective >= 1.25 * MIN_EFFECTIVE] or scored
     saving = [s for s in scored if s.cost_change < 0]
     inside = [s for s in saving if s.inside]
     pool = inside or saving or scored

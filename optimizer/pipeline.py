@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from optimizer.gate import Limits
 from optimizer.logged import to_dataset, with_behaviour
 from optimizer.study import Lessons, assess, learn
 from optimizer.summary import estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
+from optimizer.threads import one_thread
 
 Progress = Callable[[str, float], None]
 
@@ -188,7 +188,7 @@ def _learn_service(
     """The decisions of the main point with their behaviour filled in, what training.json keeps, and the lessons."""
     point = _main_point(decisions)
     at_point = decisions.filter(pl.col("point") == point)
-    with _one_thread():
+    with one_thread():
         logged = to_dataset(at_point, seed=SEED)
         lessons = learn(logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED)
     training = training_json(logged, lessons, service.limits, point=point, quality_name=quality)
@@ -206,7 +206,7 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
         report(f"judging {name}", place / len(training))
         own = decisions.filter(pl.col("service") == name)
         model = bundle.read_policy(folder / "policy" / name)[0] if learned["label"] is not None else None
-        with _one_thread():
+        with one_thread():
             data = to_dataset(own, seed=SEED).data
             findings = assess(data, suggestion_of(learned, model), Limits(**learned["limits"]), seed=SEED)
         judged[name] = {
@@ -236,15 +236,6 @@ def _incumbent(decisions: pl.DataFrame, service: ServiceSettings, actions: tuple
         return str(service.incumbent)
     known = decisions.filter(pl.col("action").is_in(list(actions)))["action"].value_counts()
     return str(known.sort(["count", "action"], descending=[True, False])["action"][0])
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Boosting and BLAS on one thread each: contended cores make them two orders of magnitude slower."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        yield
 
 
 def _versions() -> Mapping[str, str]:
