@@ -104,7 +104,7 @@ def refusals(rows: Sequence[EstimatorRow]) -> list[tuple[str, str]]:
 def provenance(verdict: ServiceVerdict, made: str, first_ns: int | None, last_ns: int | None) -> str:
     """Which run said so, when, and about which days."""
     days = "" if first_ns is None else f" Decisions from {window(first_ns, last_ns)}, the data's own range."
-    level = f" All intervals hold at {share(verdict.limits.confidence)}."
+    level = f" All intervals are {share(verdict.limits.confidence)} intervals."
     return f"Run {verdict.run_id}, {date(made)}.{days}{level}"
 
 
