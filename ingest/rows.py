@@ -127,7 +127,7 @@ class Batch:
         kept = {key: value for key, value in span.attributes.items() if key not in registry.CONTENT_KEYS}
         events = _events(span) if span.events else None
         links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
-        rest = (dumps(kept), resource, events, links, list(reading.unknown))
+        rest = (dumps(kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
         rows.append((*who, *what, *_facts_of(reading.facts), *size, *rest, received_ns, self.number, len(rows)))
         if content != _NO_CONTENT:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))

@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +34,21 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+_READERS: dict[Path, Lake] = {}
+
+
 @pytest.fixture
-def home(empty: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(empty, tmp_path / "home"))
+def home(empty: Path, tmp_path: Path) -> Iterator[Path]:
+    yield Path(shutil.copytree(empty, tmp_path / "home"))
+    while _READERS:
+        _READERS.popitem()[1].close()
+
+
+def reader(home: Path) -> Lake:
+    """One reader a home, open while converters come and go."""
+    if home not in _READERS:
+        _READERS[home] = Lake.open(home)
+    return _READERS[home]
 
 
 def append(home: Path, *records: wal.Record) -> None:
@@ -65,13 +77,11 @@ def drain(home: Path, *records: wal.Record, options: ConverterOptions = OPTIONS)
 
 
 def rows(home: Path, text: str) -> list[tuple[object, ...]]:
-    with Lake.open(home) as lake:
-        return lake.sql(text).rows()
+    return reader(home).sql(text).rows()
 
 
 def counts(home: Path) -> dict[str, int]:
-    with Lake.open(home) as lake:
-        return lake.query("counts").row(0, named=True)
+    return reader(home).query("counts").row(0, named=True)
 
 
 def test_a_trace_becomes_priced_calls_with_their_texts(home: Path) -> None:
@@ -84,8 +94,7 @@ def test_a_trace_becomes_priced_calls_with_their_texts(home: Path) -> None:
             span(3, tool(), parent=1),
         ),
     )
-    with Lake.open(home) as lake:
-        calls = lake.query("calls", service="shop")
+    calls = reader(home).query("calls", service="shop")
     assert calls["kind"].to_list() == ["agent", "llm", "tool"]
     call = calls.row(1, named=True)
     assert call["cost_usd"] == pytest.approx(140e-6)
@@ -215,8 +224,7 @@ def test_evaluation_events_become_scores_from_logs_and_from_spans(home: Path) ->
     event = Event("gen_ai.evaluation.result", START + 5, evaluation(3.0, gen_ai__evaluation__score__label="good"))
     judged = log("gen_ai.evaluation.result", evaluation(), trace=1, span=1, time_ns=START + 4)
     drain(home, traces(span(1, chat(), events=[event])), logs(judged))
-    with Lake.open(home) as lake:
-        found = lake.query("scores", service="shop")
+    found = reader(home).query("scores", service="shop")
     assert found.select("name", "value", "value01", "label", "time_ns").rows() == [
         ("quality", 0.5, 0.5, None, START + 4),
         ("quality", 3.0, None, "good", START + 5),
@@ -255,10 +263,31 @@ def test_what_cannot_be_read_is_counted_and_the_rest_stored(home: Path) -> None:
     broken = wal.Record("traces", "json", START, b'{"resourceSpans": 7')
     nameless = logs(log("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": 1.0}, trace=1))
     drain(home, broken, scores({"name": "x"}), nameless, traces(span(1, chat())))
-    with Lake.open(home) as lake:
-        minutes = lake.query("health_batches")
+    minutes = reader(home).query("health_batches")
     assert minutes.select(pl.col("requests", "spans", "rejected").sum()).row(0) == (4, 1, 3)
     assert rows(home, "select count(*) from ingest_log where problem is not null") != [(0,)]
+
+
+@pytest.mark.parametrize("copies", [1, 120])
+def test_odd_texts_and_numbers_do_not_stop_it(home: Path, copies: int) -> None:
+    odd = "it's\x00 \\ \" 😀 \ufffd"
+    attributes = {
+        **chat(odd, gen_ai__conversation__id=odd, user__id="", gen_ai__response__id=odd, gen_ai__tool__definitions=odd),
+        odd: odd,
+        "gen_ai.input.messages": odd,
+        "gen_ai.usage.output_tokens": 2**62,
+        "gen_ai.cost.total_cost": "1e999",
+        "policy.propensity": "half",
+        "policy.candidates": "{}",
+    }
+    body = traces_body(span(n, attributes, name=odd, service=odd, status="error") for n in range(1, copies + 1))
+    late = body.replace(str(START + SECOND).encode(), str(2**64 - 1).encode())
+    surrogate = traces_body([span(1, {"x": "SPLIT"}, trace=2)]).replace(b"SPLIT", b"\\ud83d cut")
+    judged = log("gen_ai.evaluation.result", evaluation(gen_ai__evaluation__explanation=odd), trace=1, span=1)
+    drain(home, *(wal.Record("traces", "json", START, sent) for sent in (body, late, surrogate)), logs(judged))
+    assert counts(home)["unsettled_traces"] == 0
+    assert rows(home, "select distinct session_id, model_requested, service from calls") == [(odd, odd, odd)]
+    assert rows(home, "select explanation from scores") == [(odd,)]
 
 
 def test_health_names_what_is_missing(home: Path) -> None:
@@ -271,40 +300,37 @@ def test_health_names_what_is_missing(home: Path) -> None:
         ),
         scores({"name": "q", "value": 1, "trace_id": trace_id(1)}),
     )
-    with Lake.open(home) as lake:
-        health = lake.query("health_by_service").row(0, named=True)
-        assert health == {
-            "service": "shop",
-            "spans": 3,
-            "calls": 2,
-            "llm_calls": 2,
-            "unpriced": 1,
-            "scored_traces": 1,
-            "traces": 3,
-            "errors": 1,
-            "no_session": 1,
-        }
-        assert lake.query("unpriced").rows() == [("shop", "unheard-of", "no price for unheard-of", 1)]
-        assert lake.query("unknown_attributes").rows() == [("acme.secret", 1)]
-        assert lake.query("services").rows() == [("shop", 2, START + SECOND, START + SECOND)]
+    health = reader(home).query("health_by_service").row(0, named=True)
+    assert health == {
+        "service": "shop",
+        "spans": 3,
+        "calls": 2,
+        "llm_calls": 2,
+        "unpriced": 1,
+        "scored_traces": 1,
+        "traces": 3,
+        "errors": 1,
+        "no_session": 1,
+    }
+    assert reader(home).query("unpriced").rows() == [("shop", "unheard-of", "no price for unheard-of", 1)]
+    assert reader(home).query("unknown_attributes").rows() == [("acme.secret", 1)]
+    assert reader(home).query("services").rows() == [("shop", 2, START + SECOND, START + SECOND)]
 
 
 def test_windows_cut_calls_and_scores_by_the_start_of_what_they_are_about(home: Path) -> None:
     late = {"name": "q", "value": 1, "trace_id": trace_id(1), "time_ns": START + 900 * SECOND}
     drain(home, traces(span(1, chat(), trace=1), span(50, chat(), trace=2)), scores(late))
-    with Lake.open(home) as lake:
-        window = {"service": None, "since_ns": START, "until_ns": START + 10 * SECOND}
-        assert lake.query("calls", **window)["trace_id"].to_list() == [trace_id(1)]
-        assert lake.query("scores", **window)["trace_id"].to_list() == [trace_id(1)]
-        assert lake.query("scores", since_ns=START + 10 * SECOND).is_empty()
+    window = {"service": None, "since_ns": START, "until_ns": START + 10 * SECOND}
+    assert reader(home).query("calls", **window)["trace_id"].to_list() == [trace_id(1)]
+    assert reader(home).query("scores", **window)["trace_id"].to_list() == [trace_id(1)]
+    assert reader(home).query("scores", since_ns=START + 10 * SECOND).is_empty()
 
 
 def test_a_proxied_call_of_litellm_is_one_row(home: Path) -> None:
     body = (GOLDEN / "litellm_proxy.traces.pb").read_bytes()
     drain(home, wal.Record("traces", "protobuf", START, body))
-    with Lake.open(home) as lake:
-        call = lake.query("calls").row(0, named=True)
-        assert lake.query("counts").row(0, named=True)["calls"] == 1
+    call = reader(home).query("calls").row(0, named=True)
+    assert reader(home).query("counts").row(0, named=True)["calls"] == 1
     assert (call["kind"], call["model_returned"], call["input_tokens"], call["output_tokens"]) == (
         "llm",
         "gpt-4o",

@@ -21,6 +21,8 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 KEYS = [
     "gen_ai.operation.name",
+    "gen_ai.cost.total_cost",
+    "policy.propensity",
     "gen_ai.request.model",
     "gen_ai.usage.input_tokens",
     "gen_ai.usage.output_tokens",

@@ -122,6 +122,23 @@ def test_rows_survive_closing_and_opening(home: Path) -> None:
         assert reader.sql("select start_ns, stream, ttft_s from calls").rows() == [(2**62, True, 0.1)]
 
 
+@pytest.mark.parametrize("table", ["settled_calls", "span_log"])
+@pytest.mark.parametrize("rows", [1, 101])
+def test_odd_values_come_back_as_they_went_in(writer: Lake, table: str, rows: int) -> None:
+    """One row is kept in the catalogue of the first table; 101 rows, and every row with texts, in a file."""
+    names = ["a\x00b", "it's", 'quo"te', "\\", "new\nline", "😀", "", None, "NULL", "[a, b]", "{'x': 1}", "x'00'"]
+    bounds = {"start_ns": 2**63 - 1, "end_ns": -(2**63), "reported_cost_usd": 0.1 + 0.2, "ttft_s": 5e-324}
+    for name in names:
+        sent = [{"trace_id": "a", "name": name, **bounds}] * rows
+        writer.write({table: pa.Table.from_pylist(sent, schema=writer.schema(table))})
+    query = f"select name, start_ns, end_ns, reported_cost_usd, ttft_s from {table}"
+    expected = {(name, *bounds.values()) for name in names}
+    assert set(writer.sql(query).rows()) == expected
+    writer.compact()
+    assert set(writer.sql(query).rows()) == expected
+    assert len(writer.sql(query)) == len(names) * rows
+
+
 def test_a_moved_home_is_still_readable(home: Path, tmp_path: Path) -> None:
     with Lake.open(home, write=True) as writer:
         writer.write(calls(writer, *({"trace_id": str(i), "cost_usd": 1.0} for i in range(200))))

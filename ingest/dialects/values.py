@@ -28,11 +28,11 @@ def count(value: object) -> int | None:
 
 
 def number(value: object) -> float | int | None:
-    """A finite number, also when sent as text."""
+    """A finite number of at most 64 bits, also when sent as text."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
-        return value
+        return value if abs(value) < 2**63 else None
     if isinstance(value, str):
         try:
             value = float(value)

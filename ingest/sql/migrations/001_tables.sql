@@ -13,7 +13,7 @@ create table span_log (
   policy_id varchar, policy_version varchar, policy_action varchar, policy_propensity double, policy_arm varchar,
   policy_candidates varchar, policy_probabilities varchar, policy_features varchar, policy_reason varchar,
   input_chars bigint, output_chars bigint, input_digest varchar,
-  attributes varchar, resource varchar, events varchar, links varchar, unknown_keys varchar[],
+  attributes varchar, resource varchar, events varchar, links varchar, unknown_keys varchar,
   received_ns bigint, batch bigint, line bigint
 );
 
