@@ -50,12 +50,12 @@ LOGGING = (
     ),
     Logging(
         service="sql-agent",
-        seed=1102,
+        seed=1115,
         arms=(
             "gpt-4|try_again",
             "gpt-3.5-turbo|try_again_schema",
-            "gpt-3.5-turbo|react",
-            "text-bison-001|try_again_schema",
+            "gpt-3.5-turbo|try_again",
+            "chat-bison-001|try_again_schema",
         ),
         probabilities=lambda task: (0.6, 0.2, 0.1, 0.1),
         label_share=1.0,

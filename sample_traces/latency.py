@@ -23,7 +23,7 @@ SIZE_CLASS = {  # sizes of the closed models are not public: their class is an a
     "gpt-4": "70b",
     "gpt-4-1106-preview": "70b",
     "gpt-3.5-turbo": "13b",
-    "text-bison-001": "13b",
+    "chat-bison-001": "13b",
     "mixtral-8x7b-instruct": "13b",  # 12.9 billion parameters are active per token
 }
 SQL_MEDIAN_S, SQL_SIGMA = 0.012, 0.6  # a query on a small database, an assumption

@@ -13,7 +13,7 @@ PROVIDER = {
     "llama3-chatqa-1.5-70b": "nvidia_nim",
     "qwen2.5-7b-instruct": "nvidia_nim",
     "gemma-2-9b-it": "nvidia_nim",
-    "text-bison-001": "gcp.vertex_ai",
+    "chat-bison-001": "gcp.vertex_ai",
     "mixtral-8x7b-instruct": "together_ai",
 }  # all others: openai
 Message = dict[str, object]
