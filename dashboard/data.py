@@ -21,6 +21,7 @@ import streamlit as st
 from dashboard import records
 from dashboard.records import AGAIN, ServiceVerdict, UnreadableError
 from ingest.lake import Lake
+from optimizer import runs as run_folders
 
 
 @dataclass(frozen=True)
@@ -162,13 +163,13 @@ def _decisions_of(folder: str, times: tuple[int, ...]) -> pl.DataFrame | None:
 
 
 def policy_folder(verdict: ServiceVerdict) -> Path | None:
-    folder = home() / "runs" / verdict.run_id / "policy" / verdict.service
+    folder = run_folders.policy_folder(home() / "runs" / verdict.run_id, verdict.service)
     return folder if (folder / "manifest.json").is_file() else None
 
 
 def bundle_folder(verdict: ServiceVerdict) -> Path | None:
     """The exported bundle, as long as it still holds this run's policy: a later export replaces it."""
-    folder, own = home() / "bundles" / verdict.service, policy_folder(verdict)
+    folder, own = run_folders.bundle_folder(home(), verdict.service), policy_folder(verdict)
     manifest = folder / "policy" / "manifest.json"
     if own is None or not manifest.is_file() or manifest.read_bytes() != (own / "manifest.json").read_bytes():
         return None

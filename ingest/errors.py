@@ -1,10 +1,10 @@
 """Errors that a user can act on.
 
-    AppError                what went wrong, and a hint at the next step; the command line prints both, without a traceback
-    ├── UsageError          wrong usage or input: exit code 2
-    │   └── ConfigError     retroute.toml, environment or flags
-    ├── HomeError           the home folder cannot be used as it is: newer version, second collector, missing lake
-    └── WorkError           the work itself failed: exit code 1
+AppError                what went wrong, and a hint at the next step; the command line prints both, without a traceback
+├── UsageError          wrong usage or input: exit code 2
+│   └── ConfigError     retroute.toml, environment or flags
+├── HomeError           the home folder cannot be used as it is: newer version, second collector, missing lake
+└── WorkError           the work itself failed: exit code 1
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ QUERIES = (
     "health_batches",
     "health_by_service",
     "last_batch",
+    "modelled_latency",
     "scores",
     "services",
     "settled_among",

@@ -87,7 +87,7 @@ def judge(case: Case, limits: Limits) -> Verdict:
     """The verdict with every condition, the failed ones first."""
     saving, quality = case.saving, case.quality_change
     if saving is None or quality is None:
-        reason = Reason("evidence", case.refused, "an estimate of cost and quality", "see the plan below", False)
+        reason = Reason("evidence", case.refused, "an estimate of cost and quality", "see what would decide it", False)
         return Verdict("cannot_tell", (reason,))
     latency = case.latency_change_s
     limited = limits.latency_s is not None

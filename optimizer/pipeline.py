@@ -22,7 +22,7 @@ from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
 from optimizer.logged import to_dataset, with_behaviour
 from optimizer.study import Lessons, assess, learn
-from optimizer.summary import estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
+from optimizer.summary import Notes, estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
 from optimizer.threads import one_thread
 
 Progress = Callable[[str, float], None]
@@ -71,9 +71,9 @@ def nightly(
         judged = _evaluate(folder, lambda what, share: report(what, 0.6 + 0.35 * share))
         deployed = {name: run_id for name, found in judged["services"].items() if found["verdict"] == "deploy"}
         for name in deployed:
-            bundle_folder = home / "bundles" / name
-            litellm_export.export(folder / "policy" / name, bundle_folder, name)
-            judged["services"][name]["bundle"] = str(bundle_folder)
+            out = runs.bundle_folder(home, name)
+            litellm_export.export(runs.policy_folder(folder, name), out, name)
+            judged["services"][name]["bundle"] = str(out)
         runs.write_json(folder / "verdicts.json", judged)
         runs.set_active(home, deployed)
         report("done", 1.0)
@@ -110,7 +110,7 @@ def list_runs(home: Path) -> list[dict[str, Any]]:
 def _train(home: Path, settings: Settings, services: Sequence[str] | None, report: Progress) -> str:
     began = time.monotonic()
     report("reading calls", 0.0)
-    decisions, quality_names, about = _read_decisions(home, settings, services)
+    decisions, notes, about = _read_decisions(home, settings, services)
     names = decisions["service"].unique().sort().to_list()
     usable = decisions.filter(pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null())
     if usable.is_empty():
@@ -126,16 +126,16 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
         for place, name in enumerate(names):
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
-            filled, training[name], lessons = _learn_service(own, service, quality_names[name])
+            filled, training[name], lessons = _learn_service(own, service, notes[name])
             kept.append(filled)
             model = lessons.suggestion.model
             if model is not None:
                 bundle.write_policy(
-                    folder / "policy" / name,
+                    runs.policy_folder(folder, name),
                     model,
                     policy_id=name,
                     version=run_id,
-                    revision=1 + sum((home / "runs" / run / "policy" / name).is_dir() for run in runs.run_ids(home)),
+                    revision=_revision(home, name),
                     virtual_model=name,
                     incumbent=_incumbent(filled, service, model.actions),
                     evaluation={},
@@ -160,11 +160,12 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
 
 def _read_decisions(
     home: Path, settings: Settings, services: Sequence[str] | None
-) -> tuple[pl.DataFrame, dict[str, str | None], dict[str, Any]]:
+) -> tuple[pl.DataFrame, dict[str, Notes], dict[str, Any]]:
     with Lake.open(home) as lake:
         snapshot = lake.snapshot()
         window = {"service": None, "since_ns": None, "until_ns": None}
         calls, scores = lake.query("calls", **window), lake.query("scores", **window)
+        labels = dict(lake.query("modelled_latency").iter_rows())
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
     quality_names = {
@@ -179,11 +180,12 @@ def _read_decisions(
         "from_ns": decisions["time_ns"].min(),
         "to_ns": decisions["time_ns"].max(),
     }
-    return decisions, quality_names, about
+    notes = {name: Notes(quality, labels.get(name)) for name, quality in quality_names.items()}
+    return decisions, notes, about
 
 
 def _learn_service(
-    decisions: pl.DataFrame, service: ServiceSettings, quality: str | None
+    decisions: pl.DataFrame, service: ServiceSettings, notes: Notes
 ) -> tuple[pl.DataFrame, dict[str, Any], Lessons]:
     """The decisions of the main point with their behaviour filled in, what training.json keeps, and the lessons."""
     point = _main_point(decisions)
@@ -191,7 +193,7 @@ def _learn_service(
     with one_thread():
         logged = to_dataset(at_point, seed=SEED)
         lessons = learn(logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED)
-    training = training_json(logged, lessons, service.limits, point=point, quality_name=quality)
+    training = training_json(logged, lessons, service.limits, point=point, notes=notes)
     return with_behaviour(at_point, logged.data), training, lessons
 
 
@@ -205,7 +207,7 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
     for place, (name, learned) in enumerate(training.items()):
         report(f"judging {name}", place / len(training))
         own = decisions.filter(pl.col("service") == name)
-        model = bundle.read_policy(folder / "policy" / name)[0] if learned["label"] is not None else None
+        model = bundle.read_policy(runs.policy_folder(folder, name))[0] if learned["label"] is not None else None
         with one_thread():
             data = to_dataset(own, seed=SEED).data
             findings = assess(data, suggestion_of(learned, model), Limits(**learned["limits"]), seed=SEED)
@@ -217,7 +219,7 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
         }
         frames.append(estimates_frame(name, findings))
         probabilities = probabilities_frame(own["trace_id"].to_list(), data.action_names, findings)
-        probabilities.write_parquet(folder / f"policy_probabilities-{name}.parquet")
+        probabilities.write_parquet(runs.probabilities_file(folder, name))
     pl.concat(frames).write_parquet(folder / "estimates.parquet")
     verdicts = {"services": judged}
     runs.write_json(folder / "verdicts.json", verdicts)
@@ -228,6 +230,12 @@ def _main_point(decisions: pl.DataFrame) -> str:
     """The decision point with most decisions; the first by name among equals."""
     counts = decisions["point"].value_counts().sort(["count", "point"], descending=[True, False])
     return str(counts["point"][0])
+
+
+def _revision(home: Path, service: str) -> int:
+    """One more than the runs that hold a policy for the service: it only rises."""
+    folders = (runs.policy_folder(home / "runs" / run_id, service) for run_id in runs.run_ids(home))
+    return 1 + sum(folder.is_dir() for folder in folders)
 
 
 def _incumbent(decisions: pl.DataFrame, service: ServiceSettings, actions: tuple[str, ...]) -> str:

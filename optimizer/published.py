@@ -47,7 +47,7 @@ def find(home: Path, service: str, run_id: str | None = None) -> PublishedPolicy
     active = runs.active(home).get(service)
     chosen = active if active in holding else holding[0]
     said = judged[chosen][service]
-    folder = home / "runs" / chosen / "policy" / service
+    folder = runs.policy_folder(home / "runs" / chosen, service)
     if not folder.is_dir():
         raise WorkError(
             f"run {chosen} suggests no policy for {service}: the verdict is '{said['verdict']}'",

@@ -118,8 +118,9 @@ def table(name: str, service: Record) -> Table:
     """The policies of a service side by side."""
     grid = Table(title=f"{escape(name)}: {verdict(service)}", title_justify="left", title_style="bold", show_lines=True)
     grid.add_column("policy", overflow="fold")
-    for _, title, _ in COLUMNS:
-        grid.add_column(title, justify="right")
+    note = service.get("data", {}).get("latency_label")
+    for key, title, _ in COLUMNS:
+        grid.add_column(f"{title} ({note})" if note and key == "latency_s" else title, justify="right")
     for row in service.get("table", ()):
         label = POLICIES.get(row["policy"], row["policy"])
         if row.get("label"):

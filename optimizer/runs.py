@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ingest.errors import AppError, UsageError
 
@@ -75,6 +76,30 @@ def run_folder(home: Path, run_id: str | None) -> Path:
     if run_id not in known:
         raise UsageError(f"no run {run_id!r} in {home}", f"the newest is {known[0]}; list them: retroute runs")
     return home / "runs" / run_id
+
+
+def folder_name(service: str) -> str:
+    """A service's name as the name of one folder or file: names come with telemetry and may hold slashes or be "..".
+
+    Letters, digits and -_~ stay, as do dots that do not lead; everything else is percent-encoded.
+    """
+    quoted = quote(service, safe="")
+    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted or "%"
+
+
+def policy_folder(run: Path, service: str) -> Path:
+    """Where a run keeps a service's policy."""
+    return run / "policy" / folder_name(service)
+
+
+def probabilities_file(run: Path, service: str) -> Path:
+    """Where a run keeps what each policy would do at the certifying decisions of a service."""
+    return run / f"policy_probabilities-{folder_name(service)}.parquet"
+
+
+def bundle_folder(home: Path, service: str) -> Path:
+    """Where the deployable bundle of a service is."""
+    return home / "bundles" / folder_name(service)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

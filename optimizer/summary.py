@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,16 @@ ESTIMATE_COLUMNS = {
 }
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What is known of a service beside its decisions."""
+
+    quality_name: str | None
+    """The score that means quality; None when several could."""
+    latency_label: str | None
+    """How durations were made where no clock measured them, such as "modelled"."""
+
+
 def estimate_json(outcome: Outcome) -> dict[str, Any]:
     """An estimate, or nulls with the reason. Unbounded intervals become null bounds."""
     if isinstance(outcome, Refused):
@@ -40,14 +50,13 @@ def estimate_json(outcome: Outcome) -> dict[str, Any]:
     return {**finite, "reason": None}
 
 
-def training_json(
-    logged: Logged, lessons: Lessons, limits: Limits, *, point: str, quality_name: str | None
-) -> dict[str, Any]:
+def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: str, notes: Notes) -> dict[str, Any]:
     """What training.json keeps of a service: all that judging it later needs beside decisions and policy folder."""
     suggestion = lessons.suggestion
     return {
         "point": point,
-        "quality_name": quality_name,
+        "quality_name": notes.quality_name,
+        "latency_label": notes.latency_label,
         "label": suggestion.label,
         "admissible": suggestion.admissible,
         "cheapest": suggestion.cheapest,
@@ -131,6 +140,7 @@ def service_json(
             "behaviour_accuracy": training["behaviour_accuracy"],
             "splits": {"train": len(splits.train), "choose": len(splits.choose), "certify": len(splits.certify)},
             "latency_cut_share": training["latency_cut_share"],
+            "latency_label": training["latency_label"],
             "unpriced": int(np.isnan(data.cost_usd).sum()),
         },
         "limits": training["limits"],

@@ -13,6 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from optimizer import runs
+
 OUTCOMES = ("cost_usd", "quality", "latency_s")
 TODAY = "today"
 CHANGES = (
@@ -83,7 +85,7 @@ def add(services: Mapping[str, Mapping[str, Any]], home: Path, folder: Path) -> 
     done = {}
     for name, service in services.items():
         outcomes = folder / "truth" / f"{name}.parquet"
-        probabilities = home / "runs" / str(service["run_id"]) / f"policy_probabilities-{name}.parquet"
+        probabilities = runs.probabilities_file(home / "runs" / str(service["run_id"]), name)
         known = outcomes.is_file() and probabilities.is_file()
         true = values(pl.read_parquet(outcomes), pl.read_parquet(probabilities)) if known else {}
         done[name] = with_truth(service, true)

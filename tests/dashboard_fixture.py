@@ -239,7 +239,7 @@ def verdicts() -> Json:
         savings_usd_per_1k=no,
         quality_change=no,
         latency_change_s=no,
-        reasons=[check("evidence", NO_OVERLAP, "an estimate of cost and quality", False, "see the plan below")],
+        reasons=[check("evidence", NO_OVERLAP, "an estimate of cost and quality", False, "see what would decide it")],
         table=_table(3.1, 0.74, (no, no, no), "none"),
         points=[
             {
@@ -329,7 +329,7 @@ def write_lake(home: Path, *, traces: int = 120) -> None:
         start = START_NS + i * HOUR_NS
         spans.append(
             {"trace_id": trace, "span_id": span, "name": "chat", "service": service, "start_ns": start}
-            | {"end_ns": start + 10**9, "unknown_keys": ["app.tenant"] if i % 4 == 0 else [], "batch": 1, "line": i}
+            | {"end_ns": start + 10**9, "unknown_keys": '["app.tenant"]' if i % 4 == 0 else None, "batch": 1, "line": i}
         )
         calls.append(
             {"trace_id": trace, "span_id": span, "kind": "llm", "name": "chat", "service": service}

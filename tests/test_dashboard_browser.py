@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Demo
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
 
 from dashboard import figures, words
@@ -229,13 +229,8 @@ def test_missing_browser_skips_but_fails_under_ci(ci: str, outcome: Any, monkeyp
         chromium_path()
 
 
-def test_demo_home_shows_the_numbers_of_its_newest_run(page: Any) -> None:
-    """On the home of a real demo, where RETROUTE_DEMO_HOME names one."""
-    home = os.environ.get("RETROUTE_DEMO_HOME")
-    if not home:
-        pytest.skip("RETROUTE_DEMO_HOME names no home of a finished `retroute demo`")
-    newest = max(Path(home).glob("runs/*/verdicts.json"))
-    with served(Path(home)) as address:
-        for name, said in json.loads(newest.read_text(encoding="utf-8"))["services"].items():
+def test_pages_of_the_demo_show_the_numbers_that_demo_json_printed(page: Any, finished_demo: Demo) -> None:
+    with served(finished_demo.home) as address:
+        for name, said in finished_demo.result["services"].items():
             check_service(page, address, name, said)
             check_routing(page, address, name, said)

@@ -11,8 +11,9 @@ from optimizer.decisions import find_decisions, quality_name
 from optimizer.runtime import encode_features, featurise
 
 CALLS = {
-    "trace_id": pl.String, "span_id": pl.String, "parent_call_id": pl.String, "kind": pl.String, "service": pl.String, "workflow": pl.String,
-    "agent": pl.String, "model_requested": pl.String, "model_returned": pl.String, "reasoning_effort": pl.String,
+    "trace_id": pl.String, "span_id": pl.String, "parent_call_id": pl.String, "kind": pl.String,
+    "service": pl.String, "workflow": pl.String, "agent": pl.String, "model_requested": pl.String,
+    "model_returned": pl.String, "reasoning_effort": pl.String,
     "tools_offered": pl.String, "cost_usd": pl.Float64, "session_id": pl.String, "response_id": pl.String,
     "prompt_name": pl.String, "prompt_version": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64,
     "input_text": pl.String, "policy_action": pl.String, "policy_propensity": pl.Float64,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import run_demo
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
@@ -189,14 +190,30 @@ def test_terminated_demo_leaves_no_collector_behind(tmp_path):
     assert not collector_runs(home)
 
 
-@pytest.mark.slow
-def test_whole_demo_ends_in_the_four_honest_verdicts_and_the_deployed_policy_truly_saves(tmp_path):
-    result = demo.run(tmp_path / "home")
+def test_whole_demo_ends_in_the_four_honest_verdicts(finished_demo):
+    result = finished_demo.result
     assert result["spans_sent"] == result["spans_stored"] > 10_000
     verdicts = {name: service["verdict"] for name, service in result["services"].items()}
     assert verdicts == {"assistant": "deploy", "sql-agent": "promising", "classifier": "keep", "faq": "cannot_tell"}
-    assistant = result["services"]["assistant"]
-    assert assistant["savings_usd_per_1k"]["truth"] > 0
-    assert assistant["quality_change"]["truth"] > 0
     assert all(service["reasons"] for service in result["services"].values())
     assert all(result["services"][name]["plan"]["text"] for name in ("sql-agent", "faq"))
+
+
+def test_policy_that_may_be_deployed_truly_saves_and_truly_gains(finished_demo):
+    assistant = finished_demo.result["services"]["assistant"]
+    assert assistant["savings_usd_per_1k"]["truth"] > 0
+    assert assistant["quality_change"]["truth"] > 0
+    assert (Path(assistant["bundle"]) / "policy" / "manifest.json").is_file()
+
+
+def test_second_demo_into_the_same_home_stores_nothing_twice(finished_demo, tmp_path):
+    home = tmp_path / "home"
+    shutil.copytree(finished_demo.home, home)
+    again, first = run_demo(home).result, finished_demo.result
+    for key in ("spans_sent", "spans_stored", "calls", "decisions"):
+        assert again[key] == first[key]
+    with Lake.open(home) as lake:
+        (row,) = lake.sql("select count(*) as n, count(distinct (trace_id, span_id)) as ids from spans").to_dicts()
+    assert row["n"] == row["ids"] == first["spans_stored"]
+    for name, service in first["services"].items():
+        assert again["services"][name]["savings_usd_per_1k"] == service["savings_usd_per_1k"]

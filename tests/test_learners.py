@@ -52,7 +52,7 @@ def test_learning_twice_gives_the_same_models() -> None:
 
 @pytest.mark.parametrize("label", ["plug-in", "doubly robust", "nearest neighbours"])
 def test_learners_send_easy_prompts_to_the_cheap_model(label: str) -> None:
-    """Even prompts are easy: cheap is as good there and forty points worse elsewhere; its saving is worth twenty points.
+    """Even prompts are easy: cheap is as good there and forty points worse elsewhere, and its saving is worth twenty.
     A mean of 50 neighbours has a standard error of 0.13, so it errs by 0.2 in 6 % of prompts."""
     model = next(candidate.model for candidate in FOUND if candidate.label == label)
     world = two_models(400, seed=9)

@@ -104,7 +104,7 @@ def test_cost_matched_random_has_the_suggestions_shares() -> None:
 
 @pytest.mark.slow
 def test_intervals_of_the_change_cover_the_truth() -> None:
-    """40 logs of one world at 95 %: at least 35 of 40 (binomial probability 0.986 or more) for quality and cost each."""
+    """40 logs of one world at 95 %: at least 35 of 40 (binomial probability 0.986) for quality and cost each."""
     world = two_models(1200, gap=0.1)
     hits = {"quality": 0, "cost_usd": 0}
     for seed in range(40):

@@ -1,0 +1,203 @@
+"""A night's work over a real lake: what is written, what is put in force, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import orjson
+import polars as pl
+import pytest
+
+from ingest.converter import ConverterOptions
+from ingest.importers.otlp_files import import_paths
+from ingest.pricing import Price
+from optimizer import bundle, pipeline, runs
+from optimizer.config import ServiceSettings, Settings
+from optimizer.gate import Limits
+from optimizer.runtime import Router
+
+PRICES = (Price("good-cheap", 1.0, 1.0), Price("bad-dear", 20.0, 20.0))
+START = 1_790_000_000_000_000_000
+
+
+def attribute(key: str, value: object) -> dict:
+    kind = {str: "stringValue", int: "intValue", float: "doubleValue"}[type(value)]
+    return {"key": key, "value": {kind: value}}
+
+
+def write_log(
+    path: Path, n: int = 1800, *, service: str = "app", propensities: bool = True, scores: bool = True
+) -> Path:
+    """One call a trace; the cheap model is right far more often and was drawn for four decisions in ten."""
+    rng = np.random.default_rng(0)
+    spans, logs = [], []
+    for i in range(n):
+        cheap = rng.random() < 0.4
+        trace, span = f"{i + 1:032x}", f"{i + 1:016x}"
+        model = "good-cheap" if cheap else "bad-dear"
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": model,
+            "gen_ai.provider.name": "openai",
+            "gen_ai.usage.input_tokens": int(rng.integers(50, 150)),
+            "gen_ai.usage.output_tokens": int(rng.integers(50, 150)),
+            "gen_ai.input.messages": json.dumps(
+                [{"role": "user", "parts": [{"type": "text", "content": f"question {rng.integers(1000)}"}]}]
+            ),
+        }
+        if propensities:
+            attributes |= {
+                "policy.action": model,
+                "policy.propensity": 0.4 if cheap else 0.6,
+                "policy.candidates": '["good-cheap", "bad-dear"]',
+                "policy.probabilities": "[0.4, 0.6]",
+            }
+        start = START + i * 10**10
+        spans.append(
+            {
+                "traceId": trace,
+                "spanId": span,
+                "name": "chat",
+                "kind": 3,
+                "startTimeUnixNano": str(start),
+                "endTimeUnixNano": str(start + 10**9),
+                "attributes": [attribute(k, v) for k, v in attributes.items()],
+            }
+        )
+        value = float(rng.random() < (0.9 if cheap else 0.3))
+        logs.append(
+            {
+                "timeUnixNano": str(start + 2 * 10**9),
+                "eventName": "gen_ai.evaluation.result",
+                "traceId": trace,
+                "spanId": span,
+                "attributes": [
+                    attribute("gen_ai.evaluation.name", "quality"),
+                    attribute("gen_ai.evaluation.score.value", value),
+                ],
+            }
+        )
+    resource = {"attributes": [attribute("service.name", service)]}
+    lines = [{"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}]
+    if scores:
+        lines.append({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": logs}]}]})
+    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    return path
+
+
+def home_with(folder: Path, **log: object) -> Path:
+    home = folder / "home"
+    import_paths(home, [write_log(folder / "log.jsonl", **log)], ConverterOptions(quiet_s=0.0, prices=PRICES))  # type: ignore[arg-type]
+    return home
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    home = home_with(tmp_path_factory.mktemp("deployed"))
+    return home, pipeline.nightly(home, Settings())
+
+
+def test_a_night_puts_a_proven_policy_in_force(deployed: tuple[Path, dict]) -> None:
+    home, result = deployed
+    service = result["services"]["app"]
+    assert service["verdict"] == "deploy"
+    assert runs.active(home) == {"app": service["run_id"]}
+    assert (Path(service["bundle"]) / "config.yaml").is_file()
+    assert result["decisions"] == 1800
+    assert service["savings_usd_per_1k"]["low"] > 0
+    assert service["data"]["propensity_origin"] == {"logged": 1800, "estimated": 0}
+
+
+def test_the_exported_policy_is_the_judged_one(deployed: tuple[Path, dict]) -> None:
+    """The router of the bundle gives the certifying decisions the probabilities that were judged."""
+    home, result = deployed
+    service = result["services"]["app"]
+    run = home / "runs" / service["run_id"]
+    judged = pl.read_parquet(runs.probabilities_file(run, "app")).filter(pl.col("policy") == "suggested")
+    decisions = pl.read_parquet(run / "decisions.parquet")
+    model, manifest = bundle.read_policy(Path(service["bundle"]) / "policy")
+    features = decisions["features"].to_numpy().astype(np.float32)
+    probabilities = model.probabilities(features, np.ones((len(features), len(model.actions)), dtype=bool))
+    by_trace = dict(zip(decisions["trace_id"], probabilities, strict=True))
+    for trace, action, probability in judged.select("trace_id", "action", "probability").iter_rows():
+        assert by_trace[trace][model.actions.index(action)] == pytest.approx(probability)
+    assert manifest["version"] == service["run_id"]
+    assert Router.load(Path(service["bundle"]) / "policy").decide({"messages": "hello"}).action in model.actions
+
+
+def test_the_run_folder_holds_what_it_promises(deployed: tuple[Path, dict]) -> None:
+    home, result = deployed
+    run = home / "runs" / result["services"]["app"]["run_id"]
+    names = {path.name for path in run.iterdir()}
+    assert {"manifest.json", "decisions.parquet", "estimates.parquet", "verdicts.json", "policy"} <= names
+    estimates = pl.read_parquet(run / "estimates.parquet")
+    (saving,) = estimates.filter((pl.col("metric") == "savings_usd_per_1k") & (pl.col("estimator") == "DR"))[
+        "value"
+    ].to_list()
+    assert saving == result["services"]["app"]["savings_usd_per_1k"]["value"]
+    assert runs.read_json(run / "verdicts.json")["services"] == result["services"]
+
+
+def test_a_run_is_judged_once(deployed: tuple[Path, dict]) -> None:
+    home, result = deployed
+    assert pipeline.evaluate(home)["services"] == result["services"]
+
+
+def test_the_newest_run_is_listed_first_with_its_verdicts(deployed: tuple[Path, dict]) -> None:
+    home, result = deployed
+    (listed,) = pipeline.list_runs(home)
+    assert listed["services"] == {"app": "deploy"}
+    assert listed["active"] == ["app"]
+    assert listed["run_id"] == result["services"]["app"]["run_id"]
+
+
+def test_the_last_good_policy_stays_when_a_night_finds_none(deployed: tuple[Path, dict]) -> None:
+    home, result = deployed
+    strict = Settings(services={"app": ServiceSettings(limits=Limits(latency_s=-5.0))})
+    second = pipeline.nightly(home, strict)
+    assert second["services"]["app"]["verdict"] != "deploy"
+    assert runs.active(home) == {"app": result["services"]["app"]["run_id"]}
+    assert second["services"]["app"]["bundle"] is None
+
+
+def test_training_twice_learns_the_same_policy(tmp_path: Path) -> None:
+    home = home_with(tmp_path, n=400)
+    first, second = (home / "runs" / pipeline.train(home, Settings()) for _ in range(2))
+    weights = [(run / "policy" / "app" / "weights.npz").read_bytes() for run in (first, second)]
+    assert weights[0] == weights[1]
+    revisions = [
+        json.loads((run / "policy" / "app" / "manifest.json").read_text())["revision"] for run in (first, second)
+    ]
+    assert revisions == [1, 2]
+
+
+def test_without_scores_the_verdict_says_so(tmp_path: Path) -> None:
+    found = pipeline.nightly(home_with(tmp_path, n=300, scores=False), Settings())["services"]["app"]
+    assert found["verdict"] == "cannot_tell"
+    assert "quality score" in found["reasons"][0]["got"]
+    assert found["policy_id"] is None
+    assert found["table"][0]["quality"]["value"] is None
+
+
+def test_without_decisions_there_is_nothing_to_learn(tmp_path: Path) -> None:
+    home = home_with(tmp_path, n=1)
+    with pytest.raises(pipeline.NoDecisionsError) as refused:
+        pipeline.nightly(home, Settings(), ["another"])
+    assert refused.value.exit_code == 3
+    assert runs.run_ids(home) == []
+
+
+def test_a_run_under_way_keeps_others_out(tmp_path: Path) -> None:
+    home = home_with(tmp_path, n=1)
+    with runs.lock(home), pytest.raises(runs.LockHeldError):
+        pipeline.nightly(home, Settings())
+
+
+def test_a_service_cannot_write_outside_its_home(tmp_path: Path) -> None:
+    home = home_with(tmp_path, n=300, service="../../../evil")
+    found = pipeline.nightly(home, Settings())["services"]
+    assert list(found) == ["../../../evil"]
+    assert not [path for path in tmp_path.rglob("*evil*") if "%2E" not in path.name and path != tmp_path]
+    assert list((home / "runs").glob("*/policy/%2E.%2F..%2F..%2Fevil"))
