@@ -62,7 +62,11 @@ def scaled(estimate: Outcome, factor: float) -> Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Everything needed to judge any policy on these rows."""
+    """Everything needed to judge any policy on these rows.
+
+    An estimate is an "assumption" where it rests on a model that no chance backs: the direct method, and any other
+    policy than today's where the behaviour was estimated, since hidden causes of a choice bias it.
+    """
 
     data: LoggedDataset
     outcomes: Mapping[Metric, Evidence]
@@ -109,7 +113,9 @@ class Evaluation:
         return float(modelled.mean()) + keep * mean
 
     def _interval(self, scores: Floats, policy: Floats, estimator: str) -> Outcome:
-        kind: Kind = "assumption" if estimator == "DM" else "asymptotic"
+        on_policy = policy is self.data.behaviour
+        sound = estimator != "DM" and (self.data.propensities_logged or on_policy)
+        kind: Kind = "asymptotic" if sound else "assumption"
         return mean_interval(
             scores,
             self.data.groups,

@@ -192,7 +192,9 @@ def _learn_service(
     at_point = decisions.filter(pl.col("point") == point)
     with one_thread():
         logged = to_dataset(at_point, seed=SEED)
-        lessons = learn(logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED)
+        lessons = learn(
+            logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED, actions=_may_suggest(service, point)
+        )
     training = training_json(logged, lessons, service.limits, point=point, notes=notes)
     return with_behaviour(at_point, logged.data), training, lessons
 
@@ -224,6 +226,11 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
     verdicts = {"services": judged}
     runs.write_json(folder / "verdicts.json", verdicts)
     return verdicts
+
+
+def _may_suggest(service: ServiceSettings, point: str) -> tuple[str, ...] | None:
+    """The actions that retroute.toml allows at a point; None when it says nothing."""
+    return service.points[point].actions if point in service.points else None
 
 
 def _main_point(decisions: pl.DataFrame) -> str:

@@ -5,7 +5,7 @@ Pure: arrays in, records out. Legend: n decisions, a actions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,14 +89,25 @@ class Findings:
     """What would decide it, where the verdict leaves it open."""
 
 
-def learn(logged: Logged, limits: Limits, value_usd: float | None, *, epsilon: float, seed: int) -> Lessons:
-    """Fit all candidates on the training rows and pick one on the choosing rows."""
+def learn(
+    logged: Logged,
+    limits: Limits,
+    value_usd: float | None,
+    *,
+    epsilon: float,
+    seed: int,
+    actions: Collection[str] | None = None,
+) -> Lessons:
+    """Fit all candidates on the training rows and pick one on the choosing rows.
+
+    `actions` are those that may be suggested; None: all that the log shows often enough.
+    """
     data = logged.data
     splits = split(data.groups, data.time_ns)
     train = data.take(splits.train)
-    if (refused := _unlearnable(logged, train, data.take(splits.choose))) is not None:
+    if (refused := _unlearnable(logged, train, data.take(splits.choose), actions)) is not None:
         return Lessons(Suggestion(refused=refused), ())
-    columns = _learnable(train)
+    columns = _learnable(train, actions)
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
     lesson = _lesson(train, cross_fitted(train, confidence=limits.confidence, seed=seed), columns)
     found = candidates(lesson, reward, epsilon=epsilon)
@@ -155,7 +166,9 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
     )
 
 
-def _unlearnable(logged: Logged, train: LoggedDataset, chooser: LoggedDataset) -> str | None:
+def _unlearnable(
+    logged: Logged, train: LoggedDataset, chooser: LoggedDataset, actions: Collection[str] | None
+) -> str | None:
     """Why nothing can be learned; None if something can."""
     if len(logged.data) < MIN_DECISIONS:
         return f"only {len(logged.data)} decisions; a study needs {MIN_DECISIONS}"
@@ -168,17 +181,20 @@ def _unlearnable(logged: Logged, train: LoggedDataset, chooser: LoggedDataset) -
         return "no decision has a quality score to learn from"
     if np.isnan(train.cost_usd).all():
         return "no decision has a known cost; set prices for its models"
-    if len(_learnable(train)) < 2:
-        return f"fewer than two actions were taken {MIN_TAKEN} times or more"
+    if len(_learnable(train, actions)) < 2:
+        return f"fewer than two of the actions to choose among were taken {MIN_TAKEN} times or more"
     return None
 
 
-def _learnable(train: LoggedDataset) -> list[int]:
+def _learnable(train: LoggedDataset, actions: Collection[str] | None) -> list[int]:
     counts = np.bincount(train.actions, minlength=len(train.action_names))
     return [
         number
         for number, name in enumerate(train.action_names)
-        if name != OTHER and counts[number] >= MIN_TAKEN and counts[number] >= MIN_PROPENSITY * len(train)
+        if name != OTHER
+        and (actions is None or name in actions)
+        and counts[number] >= MIN_TAKEN
+        and counts[number] >= MIN_PROPENSITY * len(train)
     ]
 
 

@@ -25,6 +25,7 @@ from optimizer.truth import values
 pytestmark = pytest.mark.slow
 
 SEEDS = range(40)
+CHANGES = ("savings", "quality", "latency")
 SERVICES = ("assistant", "sql-agent", "classifier", "faq")
 
 
@@ -65,12 +66,17 @@ def study(redraw: Redraw, service: config.ServiceSettings, seed: int) -> Result:
     true = values(redraw.truth, probabilities_frame(decisions["trace_id"].to_list(), data.action_names, found))
     today, suggested = true["today"], true.get("suggested")
     if today is None or suggested is None:
-        return Result(seed, found.verdict.outcome, None, {"savings": None, "quality": None}, None, None)
+        return Result(seed, found.verdict.outcome, None, dict.fromkeys(CHANGES), None, None)
     truths = {
         "savings": 1000 * (today.cost_usd - suggested.cost_usd),
         "quality": suggested.quality - today.quality,
+        "latency": suggested.latency_s - today.latency_s,
     }
-    given = {"savings": savings(found.changes["cost_usd"]), "quality": found.changes["quality"]}
+    given = {
+        "savings": savings(found.changes["cost_usd"]),
+        "quality": found.changes["quality"],
+        "latency": found.changes["latency_s"],
+    }
     covers = {
         key: estimate.low <= truths[key] <= estimate.high if isinstance(estimate, Estimate) else None
         for key, estimate in given.items()
@@ -82,7 +88,7 @@ def test_intervals_cover_the_truth(results: dict[str, list[Result]]) -> None:
     """A refused number is no miss, and no hit in the pooled share. 35 of 40 at 95 % has binomial probability 0.986."""
     hits = []
     for name, found in results.items():
-        for key in ("savings", "quality"):
+        for key in CHANGES:
             given = [result.covers[key] for result in found if result.covers[key] is not None]
             hits += given
             assert len(given) - sum(given) <= 5, f"{name}, {key}: {sum(given)} of {len(given)}"
@@ -99,7 +105,6 @@ def test_what_is_deployed_keeps_its_limit(results: dict[str, list[Result]]) -> N
 def test_verdicts_are_honest(results: dict[str, list[Result]]) -> None:
     """The verdict of each service is the commonest one of its redraws; what is never right never comes."""
     verdicts = {name: Counter(result.verdict for result in found) for name, found in results.items()}
-    print(verdicts)
     assert verdicts["assistant"].most_common(1)[0][0] == "deploy"
     assert verdicts["sql-agent"].most_common(1)[0][0] == "promising"
     assert verdicts["classifier"].most_common(1)[0][0] == "keep"

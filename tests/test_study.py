@@ -77,6 +77,25 @@ def test_estimated_propensities_are_never_deployed() -> None:
     assert study(better, logged=False).verdict.outcome == "promising"
 
 
+def test_changes_by_estimated_propensities_are_assumptions() -> None:
+    logged, estimated = study(two_models(1000)), study(two_models(1000), logged=False)
+    assert value(logged.changes["quality"]).kind == "asymptotic"
+    assert value(estimated.changes["quality"]).kind == "assumption"
+    today = next(row for row in estimated.rows if row.policy == "today")
+    assert value(today.outcomes["quality"]).kind == "asymptotic"
+    assert value(logged.estimators["DM"]["quality"]).kind == "assumption"
+
+
+def test_only_the_allowed_actions_are_suggested() -> None:
+    data = two_models(1000).draw(0)
+    logged = Logged(data, None, 0.0)
+    lessons = learn(logged, LIMITS, None, epsilon=0.05, seed=0, actions=("dear", "unheard of"))
+    assert lessons.suggestion.model is None
+    assert "fewer than two" in lessons.suggestion.refused
+    lessons = learn(logged, LIMITS, None, epsilon=0.05, seed=0, actions=("dear", "cheap"))
+    assert lessons.suggestion.model is not None
+
+
 def test_a_latency_limit_is_kept() -> None:
     world = two_models(4000)
     slow = replace(

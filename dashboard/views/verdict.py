@@ -86,7 +86,11 @@ def _axes(verdict: ServiceVerdict) -> None:
 
 def _evidence(verdict: ServiceVerdict) -> None:
     if sum(not row.cost.refused and not row.quality.refused for row in verdict.table) > 1:
-        st.html(parts.heading("Cost against quality", "Both with their intervals: up is better, left is cheaper."))
+        about = (
+            "Both with their intervals: up is better, left is cheaper. What was tried too is measured on the decisions "
+            "that chose the suggestion, everything else on the newer ones that judge it."
+        )
+        st.html(parts.heading("Cost against quality", about))
         st.html(sections.marks(verdict))
         colour = theme.VERDICT_COLOURS[verdict.outcome]
         st.altair_chart(charts.frontier(verdict.frontier, verdict.table, colour, frame.ink()), key="frontier")

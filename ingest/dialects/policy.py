@@ -11,5 +11,5 @@ DIALECT = Dialect(
     "policy",
     lambda attributes: None,
     {f"policy_{name}": tuple(prefix + name for prefix in _PREFIXES) for name in _NAMES},
-    ignored=_PREFIXES,
+    ignored=(*_PREFIXES, "retroute."),
 )
