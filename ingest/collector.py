@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -26,11 +25,9 @@ import uvloop
 from ingest.converter_child import ConverterChild
 from ingest.errors import UsageError
 from ingest.home import collector_lock, open_home, replace_file
+from ingest.options import ConverterOptions
 from ingest.receiver import Receiver, ReceiverOptions
 from ingest.wal import Wal
-
-if TYPE_CHECKING:
-    from ingest.converter import ConverterOptions
 
 _REQUESTS_S = 10  # for requests in flight when stopping
 

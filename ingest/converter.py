@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ingest import otlp, wal
 from ingest.lake import Lake
-from ingest.pricing import Price, price_list
+from ingest.options import ConverterOptions
+from ingest.pricing import price_list
 from ingest.rows import COLUMNS, Batch
 from ingest.scores import ScoreError, parse_scores
 from ingest.settler import schemas, settle_traces, table
@@ -33,15 +33,6 @@ COMPACT_AFTER = 200
 """Commits after which small files are joined."""
 
 _NAP_S = 0.02
-
-
-@dataclass(frozen=True)
-class ConverterOptions:
-    """`quiet_s`: how long after its last span a trace is settled. `commit_s`: how often what arrives is committed."""
-
-    quiet_s: float = 2.0
-    prices: tuple[Price, ...] = ()
-    commit_s: float = 1.0
 
 
 def run(home: Path, options: ConverterOptions, stop: Callable[[], bool]) -> None:

@@ -18,12 +18,9 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ingest.errors import AppError
-
-if TYPE_CHECKING:
-    from ingest.converter import ConverterOptions
+from ingest.options import ConverterOptions
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import click
 from ingest.errors import AppError, UsageError, WorkError
 
 if TYPE_CHECKING:
-    from ingest.converter import ConverterOptions
+    from ingest.options import ConverterOptions
     from optimizer.config import Settings
 
 INTERRUPTED = 130
@@ -308,7 +308,7 @@ def _settings(home: Path, flags: Mapping[str, object] | None = None, *, create: 
 
 
 def _converter_options(settings: Settings) -> ConverterOptions:
-    from ingest.converter import ConverterOptions
+    from ingest.options import ConverterOptions
 
     return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices)
 

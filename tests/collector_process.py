@@ -89,7 +89,7 @@ def main(home: str, port: str, what: str) -> None:
     if what == "keep":
         collector.ConverterChild = functools.partial(ConverterChild, main=keep_all)
     else:
-        from ingest.converter import ConverterOptions
+        from ingest.options import ConverterOptions
 
         options = ConverterOptions(quiet_s=0.2, commit_s=0.2)
     collector.run(Path(home), "127.0.0.1", int(port), 0, options)

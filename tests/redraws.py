@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ingest.converter import ConverterOptions
 from ingest.importers.otlp_files import import_paths
 from ingest.lake import Lake
+from ingest.options import ConverterOptions
 from optimizer import config
 from optimizer.demo import sample_folder
 

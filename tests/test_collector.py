@@ -14,8 +14,8 @@ import pytest
 from collector_process import CollectorProcess, wait_for
 
 from ingest import collector
-from ingest.converter import ConverterOptions
 from ingest.errors import HomeError, UsageError
+from ingest.options import ConverterOptions
 from ingest.wal import WalReader
 
 REQUEST = json.dumps(

@@ -16,8 +16,9 @@ import pytest
 from otlp_traces import SECOND, START, agent, chat, log, logs_body, span, span_id, tool, trace_id, traces_body
 
 from ingest import converter, wal
-from ingest.converter import Converter, ConverterOptions
+from ingest.converter import Converter
 from ingest.lake import Lake
+from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from ingest.spans import Event, Span
 

@@ -8,9 +8,9 @@ import threading
 import httpx
 from collector_process import CollectorProcess
 
-from ingest.converter import ConverterOptions
 from ingest.importers.otlp_files import import_paths
 from ingest.lake import Lake
+from ingest.options import ConverterOptions
 
 
 def request(number: int) -> bytes:

@@ -13,10 +13,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ingest import otlp
-from ingest.converter import ConverterOptions
 from ingest.errors import UsageError
 from ingest.importers.otlp_files import files, import_paths, read_paths
 from ingest.lake import Lake
+from ingest.options import ConverterOptions
 
 
 def line(n: int, **more: object) -> bytes:

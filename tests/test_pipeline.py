@@ -10,8 +10,8 @@ import orjson
 import polars as pl
 import pytest
 
-from ingest.converter import ConverterOptions
 from ingest.importers.otlp_files import import_paths
+from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from optimizer import bundle, pipeline, runs
 from optimizer.config import ServiceSettings, Settings

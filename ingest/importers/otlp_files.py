@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 import orjson
 from isal import igzip
@@ -25,9 +25,7 @@ from ingest import otlp, wal
 from ingest.errors import HomeError, UsageError
 from ingest.home import collector_runs, open_home
 from ingest.inflate import BROKEN
-
-if TYPE_CHECKING:
-    from ingest.converter import ConverterOptions
+from ingest.options import ConverterOptions
 
 _SUFFIXES = (".json", ".jsonl", ".pb")
 _SIGNALS: dict[otlp.Signal, tuple[str, str]] = {

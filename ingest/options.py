@@ -1,0 +1,16 @@
+"""What the converter can be told. Loads nothing heavy, so the receiver's process and the command line may import it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingest.pricing import Price
+
+
+@dataclass(frozen=True)
+class ConverterOptions:
+    """`quiet_s`: how long after its last span a trace is settled. `commit_s`: how often what arrives is committed."""
+
+    quiet_s: float = 2.0
+    prices: tuple[Price, ...] = ()
+    commit_s: float = 1.0
