@@ -55,14 +55,15 @@ def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Map
         .join(_labels(calls, scores, quality_names, firsts), on="trace_id", how="left")
         .sort("time_ns", "trace_id")
     )
+    possible = (pl.col("policy_propensity") > 0) & (pl.col("policy_propensity") <= 1)
     rows = rows.with_columns(
         decision_id=pl.col("trace_id") + "/0",
         step=pl.lit(0, pl.Int64),
         action=_action(),
         candidates=_json_list(rows["policy_candidates"], pl.String),
         probabilities=_json_list(rows["policy_probabilities"], pl.Float64),
-        propensity=pl.col("policy_propensity"),
-        propensity_origin=pl.when(pl.col("policy_propensity").is_not_null()).then(pl.lit("logged")),
+        propensity=pl.when(possible).then("policy_propensity"),
+        propensity_origin=pl.when(possible).then(pl.lit("logged")),
         features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
     )
     return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())

@@ -25,6 +25,8 @@ from optimizer.rewards import RewardSpec
 from optimizer.runtime import Model
 
 MIN_DECISIONS = 100
+MIN_GROUPS = 10
+"""Sessions needed to split a log three ways and to tell how much they differ."""
 MIN_TAKEN = 30
 """An action is learned and suggested only if the learning rows took it this often."""
 
@@ -110,6 +112,8 @@ def learn(
     columns = _learnable(train, actions)
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
     lesson = _lesson(train, cross_fitted(train, confidence=limits.confidence, seed=seed), columns)
+    if np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any():
+        return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
     found = candidates(lesson, reward, epsilon=epsilon)
     chooser = held_out(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
     choice = choose(found, chooser, limits, reward)
@@ -172,6 +176,8 @@ def _unlearnable(
     """Why nothing can be learned; None if something can."""
     if len(logged.data) < MIN_DECISIONS:
         return f"only {len(logged.data)} decisions; a study needs {MIN_DECISIONS}"
+    if (sessions := len(np.unique(logged.data.groups))) < MIN_GROUPS:
+        return f"only {sessions} sessions; a study needs {MIN_GROUPS}: decisions of one session are not independent"
     if logged.deterministic:
         return (
             "the choice follows the prompt almost without exception, so the logs never show what another action "

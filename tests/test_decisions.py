@@ -140,3 +140,9 @@ def test_the_quality_of_a_service_is_configured_or_evident() -> None:
     assert quality_name(both, None) is None
     assert quality_name(both.head(1), None) == "style"
     assert quality_name(pl.DataFrame([score(), score(name="tone")], schema=SCORES), None) == "quality"
+
+
+@pytest.mark.parametrize("propensity", [0.0, -0.1, 1.5, float("nan")])
+def test_an_impossible_propensity_is_none(propensity: float) -> None:
+    (row,) = decide([call(policy_propensity=propensity)])
+    assert (row["propensity"], row["propensity_origin"]) == (None, None)

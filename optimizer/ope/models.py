@@ -62,6 +62,8 @@ def predict_labelled(
 
     known (n,) is 0 or 1. Logistic regression; at least 0.05, so that no row counts more than twenty times.
     """
+    if len(known) == 0:
+        return np.ones(0)
     share = float(np.mean(known))
     if share in (0.0, 1.0):
         return np.full(len(known), max(share, 0.05))
