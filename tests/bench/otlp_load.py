@@ -16,7 +16,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 BATCH = 512
 TRACE = 8
-WORDS = tuple(["route", "model", "answer", "question", "token", "latency", "agent", "tool", "search", "plan", "write", "check", "order"])
+WORDS = (
+    *("route", "model", "answer", "question", "token", "latency", "agent"),
+    *("tool", "search", "plan", "write", "check", "summary", "order"),
+)
 
 
 @dataclass(frozen=True)
