@@ -19,6 +19,7 @@ QUERIES = (
     "calls",
     "calls_by_hour",
     "counts",
+    "decision_calls",
     "health_batches",
     "health_by_service",
     "last_batch",

@@ -43,9 +43,9 @@ COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None]) -> pl.DataFrame:
     """The decisions of all traces that hold a model call, ordered by time; columns `COLUMNS`.
 
-    calls, scores: rows of the lake's tables of these names. quality_names: per service, the score that means quality
-    (see `quality_name`). Cost is null when any model call of the trace is unpriced; quality when no score of that
-    name has arrived.
+    calls, scores: rows of the lake's tables of these names (the query `decision_calls` gives all that is read of
+    calls). quality_names: per service, the score that means quality (see `quality_name`). Cost is null when any model
+    call of the trace is unpriced; quality when no score of that name has arrived.
     """
     firsts = _first_calls(calls)
     if firsts.is_empty():

@@ -163,8 +163,7 @@ def _read_decisions(
 ) -> tuple[pl.DataFrame, dict[str, Notes], dict[str, Any]]:
     with Lake.open(home) as lake:
         snapshot = lake.snapshot()
-        window = {"service": None, "since_ns": None, "until_ns": None}
-        calls, scores = lake.query("calls", **window), lake.query("scores", **window)
+        calls, scores = lake.query("decision_calls"), lake.query("scores")
         labels = dict(lake.query("modelled_latency").iter_rows())
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
