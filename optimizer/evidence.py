@@ -78,7 +78,7 @@ class Evaluation:
             return refused
         evidence = self.outcomes[metric]
         scores = ESTIMATORS[estimator](evidence, policy)
-        return self._interval(scores, policy, estimator)
+        return self._interval(scores, metric, policy, estimator)
 
     def change(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
         """Mean outcome under `policy` minus today's, on the same rows: the noise that both share cancels."""
@@ -86,11 +86,13 @@ class Evaluation:
             return refused
         evidence = self.outcomes[metric]
         scores = ESTIMATORS[estimator](evidence, policy) - today(evidence)
-        return self._interval(scores, policy, estimator)
+        return self._interval(scores, metric, policy, estimator)
 
-    def effective(self, policy: Floats) -> float:
-        """Effective decisions behind the policy's value."""
-        return effective(weights(self.outcomes["cost_usd"], policy))
+    def effective(self, policy: Floats, metric: Metric = "quality") -> float:
+        """Effective decisions behind the policy's value: those whose outcome is known, by the weight they carry."""
+        evidence = self.outcomes[metric]
+        known = ~np.isnan(evidence.outcome)
+        return effective(np.where(known, weights(evidence, policy) / evidence.known, 0.0))
 
     def top_share(self, policy: Floats) -> float:
         """Share of all weight on the heaviest 1 % of decisions."""
@@ -112,7 +114,7 @@ class Evaluation:
         keep = max(0.0, 1 - error**2 / mean**2) if mean else 0.0
         return float(modelled.mean()) + keep * mean
 
-    def _interval(self, scores: Floats, policy: Floats, estimator: str) -> Outcome:
+    def _interval(self, scores: Floats, metric: Metric, policy: Floats, estimator: str) -> Outcome:
         on_policy = policy is self.data.behaviour
         sound = estimator != "DM" and (self.data.propensities_logged or on_policy)
         kind: Kind = "asymptotic" if sound else "assumption"
@@ -121,7 +123,7 @@ class Evaluation:
             self.data.groups,
             confidence=self.confidence,
             estimator=estimator,
-            effective=self.effective(policy),
+            effective=self.effective(policy, metric),
             kind=kind,
         )
 
@@ -135,7 +137,7 @@ class Evaluation:
             return Refused(f"too few decisions with {what} to learn from")
         if (share := self.unsupported(policy)) > MAX_UNSUPPORTED:
             return Refused(f"{share:.0%} of its decisions take actions that the logs did not try there")
-        if (size := self.effective(policy)) < MIN_EFFECTIVE:
+        if (size := self.effective(policy, metric)) < MIN_EFFECTIVE:
             return Refused(f"only {size:.0f} effective decisions; below {MIN_EFFECTIVE:.0f} no interval can be trusted")
         return None
 

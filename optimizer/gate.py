@@ -94,7 +94,7 @@ def judge(case: Case, limits: Limits) -> Verdict:
     outcome_conditions = [_saving(saving), _quality(quality, limits)]
     if limits.latency_s is not None:
         outcome_conditions.append(_latency(latency, case.refused, limits.latency_s))
-    conditions = outcome_conditions + _evidence(case, saving)
+    conditions = outcome_conditions + _evidence(case, min(saving.effective, quality.effective))
     latency_inside = not limited or (latency is not None and latency.value <= _bound(limits))
     inside = quality.value >= -limits.quality_margin and latency_inside
     ruled_out = (
@@ -156,14 +156,14 @@ def _latency(latency: Estimate | None, refused: str, limit: float) -> Reason:
     )
 
 
-def _evidence(case: Case, saving: Estimate) -> list[Reason]:
+def _evidence(case: Case, effective: float) -> list[Reason]:
     return [
         Reason(
             "enough decisions",
-            f"{saving.effective:.0f} effective decisions",
+            f"{effective:.0f} effective decisions",
             f"at least {MIN_EFFECTIVE:.0f}",
             "log longer, or explore the suggested actions more often",
-            saving.effective >= MIN_EFFECTIVE,
+            effective >= MIN_EFFECTIVE,
         ),
         Reason(
             "no few decisions dominate",

@@ -86,6 +86,14 @@ def test_changes_by_estimated_propensities_are_assumptions() -> None:
     assert value(logged.estimators["DM"]["quality"]).kind == "assumption"
 
 
+def test_unscored_decisions_are_no_evidence_of_quality() -> None:
+    found = study(two_models(2000), label_share=0.5)
+    quality, cost = value(found.changes["quality"]), value(found.changes["cost_usd"])
+    assert quality.effective < 0.7 * cost.effective
+    assert found.support is not None
+    assert found.support.effective == pytest.approx(quality.effective)
+
+
 def test_only_the_allowed_actions_are_suggested() -> None:
     data = two_models(1000).draw(0)
     logged = Logged(data, None, 0.0)
