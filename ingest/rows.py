@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from ingest import logged_calls
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content, LlmFacts
 from ingest.dialects.values import dumps, number, text
@@ -86,14 +87,16 @@ class Batch:
                     )
 
     def add_logs(self, logs: Iterable[LogRecord], received_ns: int) -> None:
-        """Evaluations become scores, texts of calls events; other log records are only counted."""
+        """Evaluations become scores, calls and their texts events; other log records are only counted."""
         for log in logs:
             name = log.event_name or text(log.attributes.get("event.name")) or _named_in(log.body)
             if name == EVALUATION:
                 fields = {**(log.body if isinstance(log.body, dict) else {}), **log.attributes}
                 self.add_score(evaluation(fields, log.time_ns or received_ns, log.trace_id, log.span_id), received_ns)
             elif name in messages.CONTENT_EVENTS and log.trace_id and log.span_id:
-                self._add_event(log, name, received_ns)
+                self._add_event(log, name, log.trace_id, received_ns)
+            elif told := logged_calls.event_name(log):
+                self._add_event(log, told, logged_calls.trace_of(log), received_ns)
 
     def add_score(self, score: Score | None, received_ns: int) -> None:
         """A score; None, a judgement that names nothing or judges nothing, counts as rejected."""
@@ -124,22 +127,21 @@ class Batch:
         who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)
         what = (span.status, span.status_message or None, span.service, span.scope.name, span.scope.version)
         size = (_length(content.input_text), _length(content.output_text), digest(content.input_text))
-        kept = {key: value for key, value in span.attributes.items() if key not in registry.CONTENT_KEYS}
         events = _events(span) if span.events else None
         links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
-        rest = (dumps(kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
+        rest = (dumps(reading.kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
         rows.append((*who, *what, *_facts_of(reading.facts), *size, *rest, received_ns, self.number, len(rows)))
         if content != _NO_CONTENT:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
         self._arrived(span.trace_id, received_ns)
 
-    def _add_event(self, log: LogRecord, name: str, received_ns: int) -> None:
+    def _add_event(self, log: LogRecord, name: str, trace_id: str, received_ns: int) -> None:
         body, attributes = dumps(log.body), dumps(log.attributes)
-        identity = "\0".join((log.trace_id or "", log.span_id or "", name, str(log.time_ns), body, attributes))
+        identity = "\0".join((trace_id, log.span_id or "", name, str(log.time_ns), body, attributes))
         rows = self.rows["event_log"]
-        row = (digest(identity), log.trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
+        row = (digest(identity), trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
         rows.append((*row, received_ns, self.number, len(rows)))
-        self._arrived(str(log.trace_id), received_ns)
+        self._arrived(trace_id, received_ns)
 
     def _arrived(self, trace_id: str, received_ns: int) -> None:
         first, last = self.arrivals.get(trace_id, (received_ns, received_ns))

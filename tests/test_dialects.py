@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from otlp_traces import chat, span
 
@@ -39,6 +39,28 @@ KEYS = [
     "metadata.requester_metadata",
     "gen_ai.tool.call.arguments",
     "gen_ai.tool.name",
+    "openinference.span.kind",
+    "llm.input_messages.0.message.content",
+    "llm.input_messages.0.message.tool_calls.0.tool_call.function.name",
+    "llm.output_messages.1.message.contents.0.message_content",
+    "llm.invocation_parameters",
+    "input.value",
+    "output.value",
+    "metadata",
+    "langfuse.observation.usage_details",
+    "langfuse.observation.input",
+    "langfuse.observation.type",
+    "mlflow.chat.tokenUsage",
+    "mlflow.spanOutputs",
+    "mlflow.spanType",
+    "ai.operationId",
+    "ai.response.toolCalls",
+    "ai.response.reasoning",
+    "ai.prompt.tools",
+    "traceloop.span.kind",
+    "traceloop.entity.name",
+    "events",
+    "model",
 ]
 
 
@@ -51,6 +73,7 @@ def prompt(value: object) -> list[dict[str, object]]:
     return [] if text is None else json.loads(text)  # type: ignore[no-any-return]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), anything))
 def test_reading_never_fails_and_keeps_types(attributes: dict[str, object]) -> None:
     found = read(span(1, attributes)).facts

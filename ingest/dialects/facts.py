@@ -71,10 +71,12 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that is read from a span. `unknown` are the attribute keys that no dialect knows."""
+    """All that is read from a span. `kept` are its attributes without those that hold texts; `unknown` the keys that no
+    dialect knows."""
 
     facts: LlmFacts
     content: Content
+    kept: Attributes
     unknown: tuple[str, ...]
 
 
@@ -82,17 +84,42 @@ Repair = Callable[[Attributes, dict[str, object]], None]
 """Corrects the values read from a span (field name -> value) where a table of keys cannot say it."""
 
 
+def silent(attributes: Attributes) -> Kind | None:
+    """The kind that a convention names which has no word for kinds."""
+    return None
+
+
 @dataclass(frozen=True)
 class Dialect:
     """One convention.
 
     `kind` says what a span is, by its attributes, or None when this convention does not say. `fields` maps a field of
-    LlmFacts (or "input", "output", "system", "tools", "tool_arguments", "tool_result" of its content) to the keys that
-    may hold it, in order of precedence. `ignored` are keys, and prefixes ending in a dot, that are known and not used.
+    LlmFacts, or one of `registry.CONTENT_FIELDS`, to the keys that may hold it, in order of precedence; `inside` maps a
+    key that holds a JSON object to the fields in it, each with the paths where it may be ("a.b" is b in a). `indexed`
+    maps a content field to the prefixes under which a list is spread over keys (`gen_ai.prompt.0.role`). `ignored` are
+    keys, and prefixes ending in a dot, that are known and not used.
     """
 
     name: str
-    kind: Callable[[Attributes], Kind | None]
+    kind: Callable[[Attributes], Kind | None] = silent
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    inside: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    indexed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     repair: Repair | None = None
+    encoded: bool = False
+    """Values are JSON texts: a text comes in quotes."""
+    named: bool = False
+    """An agent's or a tool's name is its span's name when no attribute says it."""
+
+
+def by(key: str, kinds: Mapping[str, Kind], otherwise: Kind | None = None) -> Callable[[Attributes], Kind | None]:
+    """What a span is by one attribute's word, whatever its case; `otherwise` for a word that is not listed."""
+
+    def kind(attributes: Attributes) -> Kind | None:
+        word = attributes.get(key)
+        if not isinstance(word, str) or not word:
+            return None
+        return kinds.get(word) or kinds.get(word.strip('"').lower(), otherwise)
+
+    return kind

@@ -76,6 +76,11 @@ DIALECT = Dialect(
             "metadata.litellm_session_id",
         ),
     },
+    indexed={
+        "input": ("SpanAttributes.LLM_PROMPTS.",),
+        "output": ("SpanAttributes.LLM_COMPLETIONS.",),
+        "tools": ("SpanAttributes.LLM_REQUEST_FUNCTIONS.",),
+    },
     ignored=(
         "llm.",
         "metadata.",

@@ -2,19 +2,20 @@
 
 A canonical message is {"role", "content"} with `content` a text, or a list of parts when there is more than text; an
 assistant's tool calls are under "tool_calls" as [{"id", "name", "arguments"}], a tool's answer has "tool_call_id", text
-that a model wrote for itself is under "reasoning". Read are OTel's parts, OpenAI's messages and choices, Anthropic's
-blocks; as structures, as JSON, as JSON in JSON. Text that is none of these becomes the content of one message: nothing
-that was sent is lost.
+that a model wrote for itself is under "reasoning". Bytes become {"type", "media_type", "bytes"}, their number. Lists of
+messages are read as structures, as JSON, as JSON in JSON, as requests and answers of providers' APIs. Text that is none
+of these becomes the content of one message: nothing that was sent is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ingest.dialects import parts
 from ingest.dialects.facts import Content
-from ingest.dialects.values import dumps, structure
+from ingest.dialects.parts import Message, as_text, plain
+from ingest.dialects.values import dumps, structure, text
 
-Message = dict[str, object]
 Event = tuple[str, object, Mapping[str, object]]
 """Name, body and attributes of a log record or span event."""
 
@@ -31,66 +32,80 @@ CONTENT_EVENTS = frozenset(
 )
 """Events that carry a call's texts."""
 
-_TEXT_TYPES = {"text", "input_text", "output_text", "refusal"}
-_CALL_TYPES = {"tool_call", "tool_use", "function_call", "tool-call", "server_tool_call"}
-_ANSWER_TYPES = {
-    "tool_call_response",
-    "tool_result",
-    "tool-result",
-    "function_call_output",
-    "server_tool_call_response",
-}
-_REASONING_TYPES = {"reasoning", "thinking"}
+_LISTS = ("messages", "choices", "generations", "output", "candidates", "contents")
+"""Keys of a request or an answer that hold its messages."""
+
+_DEEPEST = 8
+"""Lists within lists beyond this are no messages."""
 
 
-def canonical(value: object, role: str) -> list[Message]:
+def canonical(value: object, role: str, depth: int = 0) -> list[Message]:
     """The messages in `value`; `role` is for those that do not name one. Empty when there is nothing."""
     if value is None or value == "":
         return []
-    found = structure(value)
+    found = structure(value) if depth < _DEEPEST else None
     if found is None:
-        return [{"role": role, "content": value if isinstance(value, str) else dumps(value)}]
+        said = plain(value)
+        return [{"role": role, "content": said if isinstance(said, str) else dumps(said)}]
     if isinstance(found, dict):
-        for key in ("messages", "choices", "output"):
-            if isinstance(found.get(key), list) and "role" not in found:
-                return canonical(found[key], role)
-        return _message(found, role)
+        return _object(found, role, depth)
     assert isinstance(found, list)
-    if found and all(_is_part(item) for item in found):
-        return _message({"parts": found}, role)
-    return [message for item in found for message in _item(item, role)]
+    if found and all(parts.is_part(item) for item in found) and not _answers(found):
+        return parts.message({"parts": found}, role)
+    return [message for item in found for message in _item(item, role, depth)]
 
 
-def content(prompt: object = None, answer: object = None, system: object = None, tools: object = None) -> Content:
-    """Canonical content from attribute values: messages in, messages out, system instructions, tool definitions."""
+def content(
+    prompt: object = None,
+    answer: object = None,
+    system: object = None,
+    tools: object = None,
+    calls: object = None,
+    reasoning: object = None,
+) -> Content:
+    """Canonical content from attribute values: messages in, messages out, system instructions, tool definitions; tool
+    calls and reasoning of an answer that came apart from its text."""
     before = canonical(system, "system")
     given = canonical(prompt, "user")
     if before and given and given[0].get("role") in ("system", "developer"):
         before = []
+    found = canonical(answer, "assistant")
+    asked, thought = structure(calls), text(reasoning)
+    if asked or thought:
+        found = found or [{"role": "assistant", "content": ""}]
+        if isinstance(asked, list):
+            listed: list[object] = [parts.call(one) for item in asked if isinstance(one := plain(item), dict)]
+            found[-1].setdefault("tool_calls", listed)
+        if thought:
+            found[-1].setdefault("reasoning", thought)
     offered = structure(tools)
     return Content(
         dumps([*before, *given]) if before or given else None,
-        dumps(found) if (found := canonical(answer, "assistant")) else None,
+        dumps(found) if found else None,
         dumps(offered) if offered else None,
     )
 
 
 def tool_content(name: str | None, call_id: str | None, arguments: object, result: object) -> Content:
     """A tool run as messages: the call that asked for it, and its answer."""
-    call = {"id": call_id, "name": name, "arguments": _plain(arguments)}
+    call = {"id": call_id, "name": name, "arguments": plain(arguments)}
     return Content(
         dumps([{"role": "assistant", "content": "", "tool_calls": [call]}]) if arguments is not None else None,
-        dumps([{"role": "tool", "content": _as_text(result)}]) if result is not None else None,
+        dumps([{"role": "tool", "content": as_text(result)}]) if result is not None else None,
     )
 
 
 def tool_names(tools: object) -> str | None:
     """JSON array of the names in tool definitions (OTel's, OpenAI's, Anthropic's); None when there are none."""
     offered = structure(tools)
+    if isinstance(offered, dict):  # Pydantic AI's parameters of a request
+        offered = [*(offered.get("function_tools") or ()), *(offered.get("output_tools") or ())]
     names = []
     for item in offered if isinstance(offered, list) else []:
         tool = structure(item)
         if isinstance(tool, dict):
+            inner = structure(within) if (within := _definition(tool)) is not None else tool
+            tool = inner if isinstance(inner, dict) else tool
             function = tool.get("function")
             name = (
                 tool.get("name") or (function.get("name") if isinstance(function, dict) else None) or tool.get("type")
@@ -122,98 +137,87 @@ def from_events(events: Iterable[Event]) -> Content:
             answers += _choice(fields)
         elif name in _ROLE_OF_EVENT:
             message = fields if {"content", "tool_calls", "parts"} & fields.keys() else {"content": body}
-            given += _message(message, _ROLE_OF_EVENT[name])
+            given += parts.message(message, _ROLE_OF_EVENT[name])
     if full and (full.input_text or full.output_text):
         return full
     return Content(dumps(given) if given else None, dumps(answers) if answers else None)
 
 
-def _item(item: object, role: str) -> list[Message]:
+def from_listed_events(listed: object) -> Content:
+    """The content of events that were sent as one JSON list, each with its name under "event.name"."""
+    found = structure(listed)
+    events = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    return from_events((str(event.get("event.name", "")), event, {}) for event in events)
+
+
+def tool_from_events(events: Iterable[Event]) -> tuple[object, object]:
+    """Arguments and result of a tool's run, as its own events tell them."""
+    arguments: object = None
+    result: object = None
+    for name, body, attributes in events:
+        fields = {**(body if isinstance(body, dict) else {}), **attributes}
+        if name == "gen_ai.tool.message":
+            arguments = fields.get("content")
+        elif name == "gen_ai.choice":
+            said = canonical(fields.get("message"), "tool")
+            result = "\n".join(as_text(message.get("content")) for message in said) if said else None
+    return arguments, result
+
+
+def _object(found: dict[str, object], role: str, depth: int) -> list[Message]:
+    """A message, or a request or an answer that holds messages."""
+    if "role" in found or "lc" in found:
+        return parts.message(found, role)
+    instructions = next((found[k] for k in ("system", "instructions", "system_instruction") if found.get(k)), None)
+    before = canonical(instructions, "system") if isinstance(instructions, str | list) else []
+    for key in _LISTS:
+        if isinstance(inner := found.get(key), list):
+            return [*before, *canonical(inner, role, depth + 1)]
+    for key in ("inputs", "outputs"):  # a run of a chain, with its tags
+        if isinstance(inner := found.get(key), dict):
+            return canonical(inner, role, depth + 1)
+    for key in ("input", "prompt", "output"):
+        if (
+            isinstance(inner := found.get(key), str | list | dict)
+            and inner
+            and (len(found) == 1 or "model" in found or before)
+        ):
+            return [*before, *canonical(inner, role, depth + 1)]
+    if isinstance(found.get("message"), dict | str):
+        return _choice(found)
+    return parts.message(found, role)
+
+
+def _item(item: object, role: str, depth: int) -> list[Message]:
     found = structure(item) if isinstance(item, str) and item.startswith("{") else item
     if isinstance(found, dict):
         inner = found.get("message")
-        return _choice(found) if isinstance(inner, dict | str) and "role" not in found else _message(found, role)
-    return [{"role": role, "content": _as_text(item)}] if item is not None else []
+        if isinstance(inner, dict | str) and "role" not in found and len(found) > 1:
+            return _choice(found)
+        if found.get("type") in ("function_call", "reasoning"):
+            role = "assistant"
+        return parts.message(found, role)
+    if isinstance(found, list) and found:
+        if len(found) == 2 and parts.is_speaker(found[0]):
+            return parts.message({"role": found[0], "content": found[1]}, role)
+        return canonical(found, role, depth + 1)
+    return [{"role": role, "content": as_text(item)}] if item is not None else []
 
 
 def _choice(choice: Mapping[str, object]) -> list[Message]:
     inner = structure(choice.get("message")) or choice.get("message")
-    messages = _message(inner, "assistant") if isinstance(inner, dict) else canonical(inner, "assistant")
+    messages = parts.message(inner, "assistant") if isinstance(inner, dict) else canonical(inner, "assistant")
     reason = choice.get("finish_reason")
     if messages and isinstance(reason, str):
         messages[-1].setdefault("finish_reason", reason)
-    return messages
+    return [*messages, *canonical(choice.get("tool.result"), "tool")]
 
 
-def _is_part(item: object) -> bool:
-    return isinstance(item, dict) and "role" not in item and isinstance(item.get("type"), str) and "message" not in item
+def _answers(found: list[object]) -> bool:
+    """Whether a list holds turns of a conversation without roles, as OpenAI's responses API has them."""
+    return any(isinstance(item, dict) and item.get("type") == "function_call_output" for item in found)
 
 
-def _message(given: Mapping[str, object], role: str) -> list[Message]:
-    """One message, or several when one holds the answers of several tools."""
-    said = given.get("role")
-    who = said if isinstance(said, str) and said else role
-    inside = given.get("parts") if isinstance(given.get("parts"), list) else given.get("content")
-    listed = inside if isinstance(inside, list) else structure(inside) if _looks_like_parts(inside) else None
-    texts: list[str] = []
-    calls: list[object] = []
-    reasoning: list[str] = []
-    others: list[object] = []
-    answers: list[Message] = []
-    if isinstance(listed, list):
-        for part in listed:
-            kind = part.get("type") if isinstance(part, dict) else None
-            if not isinstance(part, dict):
-                texts.append(_as_text(part))
-            elif kind in _TEXT_TYPES or (kind is None and ("text" in part or "content" in part)):
-                texts.append(_as_text(next((part[key] for key in ("content", "text", "refusal") if part.get(key)), "")))
-            elif kind in _CALL_TYPES:
-                calls.append(_call(part))
-            elif kind in _ANSWER_TYPES:
-                answers.append(_tool_answer(part))
-            elif kind in _REASONING_TYPES:
-                reasoning.append(_as_text(next((part[k] for k in ("content", "text", "thinking") if part.get(k)), "")))
-            else:
-                others.append(part)
-    elif inside is not None:
-        texts.append(_as_text(inside))
-    if isinstance(asked := given.get("tool_calls"), list):
-        calls.extend(_call(call) if isinstance(call, dict) else call for call in asked)
-    message: Message = {"role": who, "content": "\n".join(texts)}
-    if others:
-        message["content"] = [*({"type": "text", "text": text} for text in texts), *others]
-    if calls:
-        message["tool_calls"] = calls
-    if reasoning:
-        message["reasoning"] = "\n".join(reasoning)
-    if isinstance(answered := given.get("tool_call_id") or (given.get("id") if who == "tool" else None), str):
-        message["tool_call_id"] = answered
-    if isinstance(reason := given.get("finish_reason"), str):
-        message["finish_reason"] = reason
-    bare = not texts and not others and not calls and not reasoning
-    return answers if answers and bare else [message, *answers]
-
-
-def _looks_like_parts(inside: object) -> bool:
-    return isinstance(inside, str) and inside.startswith('[{"') and '"type"' in inside
-
-
-def _call(call: Mapping[str, object]) -> Message:
-    function = call.get("function")
-    inner: Mapping[str, object] = function if isinstance(function, dict) else call
-    arguments = next((inner[key] for key in ("arguments", "input", "args") if key in inner), None)
-    return {"id": call.get("id") or call.get("call_id"), "name": inner.get("name"), "arguments": _plain(arguments)}
-
-
-def _tool_answer(part: Mapping[str, object]) -> Message:
-    answer = next((part[key] for key in ("response", "result", "content", "output") if part.get(key) is not None), "")
-    found = next((part[key] for key in ("id", "tool_call_id", "tool_use_id", "call_id") if part.get(key)), None)
-    return {"role": "tool", "content": _as_text(answer), "tool_call_id": found}
-
-
-def _plain(value: object) -> object:
-    return value if (found := structure(value)) is None else found
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else dumps(value)
+def _definition(tool: Mapping[str, object]) -> object:
+    inner = tool.get("tool")
+    return inner.get("json_schema", inner) if isinstance(inner, dict) else tool.get("json_schema")

@@ -1,7 +1,8 @@
 """The conventions known, and `read`: a span -> its facts, its texts, and the keys that nobody knows.
 
 Several conventions may meet on one span. The first in `DIALECTS` that knows what the span is names its kind. Each field
-is taken from the first key that holds a usable value: OpenTelemetry's own first, then in the order of the dialects.
+is taken from the first key that holds a usable value: OpenTelemetry's own first, then in the order of the dialects, and
+only then from within JSON objects.
 """
 
 from __future__ import annotations
@@ -11,13 +12,53 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ingest import providers
-from ingest.dialects import litellm, messages, otel_genai, policy, values
+from ingest.dialects import (
+    claude_code,
+    flattened,
+    laminar,
+    langfuse,
+    langsmith,
+    litellm,
+    messages,
+    mlflow,
+    openinference,
+    openlit,
+    openllmetry,
+    otel_genai,
+    policy,
+    promptlayer,
+    pydantic_ai,
+    strands,
+    values,
+    vercel,
+)
 from ingest.dialects.facts import Content, Dialect, Kind, LlmFacts, Reading
 from ingest.spans import Attributes, Span
 
-DIALECTS: tuple[Dialect, ...] = (litellm.DIALECT, otel_genai.DIALECT, policy.DIALECT)
+DIALECTS: tuple[Dialect, ...] = (
+    openinference.DIALECT,
+    langfuse.DIALECT,
+    langsmith.DIALECT,
+    litellm.DIALECT,
+    otel_genai.DIALECT,
+    openllmetry.DIALECT,
+    vercel.DIALECT,
+    mlflow.DIALECT,
+    claude_code.DIALECT,
+    laminar.DIALECT,
+    pydantic_ai.DIALECT,
+    strands.DIALECT,
+    openlit.DIALECT,
+    promptlayer.DIALECT,
+    policy.DIALECT,
+)
 
-CONTENT_FIELDS = ("input", "output", "system", "tools", "tool_arguments", "tool_result")
+CONTENT_FIELDS = (
+    *("input", "output", "system", "tools", "tool_arguments", "tool_result"),
+    *("raw_input", "raw_output"),  # what went in and came out of a step, where nothing better tells
+    *("answer_calls", "answer_reasoning"),  # parts of an answer that came apart from its text
+    "told_events",  # a conversation as a list of events
+)
 """Fields that hold texts: kept apart from the facts."""
 
 _GENERAL = frozenset(
@@ -39,32 +80,87 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     **dict.fromkeys(("policy_candidates", "policy_probabilities"), values.array),
     **dict.fromkeys(CONTENT_FIELDS, lambda value: None if value == "" else value),
     "stream": values.boolean,
+    "ttft_ms": values.milliseconds,
 }
+
+_LAST = 1_000_000
+_INSIDE = 10_000
+"""Ranks of what is within JSON objects: after everything that has a key of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where the value of an attribute goes; the lowest rank wins."""
+class _Inner:
+    """A field within a JSON object."""
 
     field: str
     rank: int
     parse: Callable[[object], object]
+    paths: tuple[str, ...]
 
 
-def _slots(dialects: Iterable[Dialect]) -> dict[str, _Slot]:
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where the value of an attribute goes; the lowest rank wins. `path`: it is one piece of a list."""
+
+    field: str | None
+    rank: int
+    parse: Callable[[object], object]
+    inside: tuple[_Inner, ...] = ()
+    path: flattened.Path = ()
+    texts: bool = False
+
+
+def _parser(dialect: Dialect, field: str) -> Callable[[object], object]:
+    parse = _PARSERS.get(field, values.text)
+    if dialect.encoded and field not in CONTENT_FIELDS:
+        return lambda value: parse(values.unquoted(value))
+    return parse
+
+
+def _tables(dialects: Iterable[Dialect]) -> tuple[dict[str, _Slot], dict[str, _Slot]]:
+    """Slots by key, and by prefix."""
     slots: dict[str, _Slot] = {}
-    for rank, (field, key) in enumerate((f, key) for d in dialects for f, keys in d.fields.items() for key in keys):
-        slots.setdefault(key, _Slot(field, rank, _PARSERS.get(field, values.text)))
-    return slots
+    prefixes: dict[str, _Slot] = {}
+    rank = 0
+    for dialect in dialects:
+        inner: dict[str, list[_Inner]] = {}
+        for key, fields in dialect.inside.items():
+            for field, paths in fields.items():
+                rank += 1
+                inner.setdefault(key, []).append(_Inner(field, _INSIDE + rank, _parser(dialect, field), paths))
+        for field, starts in dialect.indexed.items():
+            for start in starts:
+                rank += 1
+                prefixes.setdefault(start, _Slot(field, rank, values.unquoted, texts=True))
+        for field, keys in dialect.fields.items():
+            for key in keys:
+                rank += 1
+                found = tuple(inner.pop(key, ()))
+                slots.setdefault(key, _Slot(field, rank, _parser(dialect, field), found, (), field in CONTENT_FIELDS))
+        for key, listed in inner.items():
+            if (known := slots.get(key)) is None:
+                slots[key] = _Slot(None, _LAST, values.text, tuple(listed))
+            else:
+                both = (*known.inside, *listed)
+                slots[key] = _Slot(known.field, known.rank, known.parse, both, (), known.texts)
+    return slots, prefixes
 
 
-_SLOTS = _slots(sorted(DIALECTS, key=lambda dialect: dialect is not otel_genai.DIALECT))
+_SLOTS, _PREFIXES = _tables(sorted(DIALECTS, key=lambda dialect: dialect is not otel_genai.DIALECT))
 _IGNORED_KEYS = frozenset(key for dialect in DIALECTS for key in dialect.ignored if not key.endswith("."))
 _IGNORED_PREFIXES = tuple(key for dialect in DIALECTS for key in dialect.ignored if key.endswith("."))
-CONTENT_KEYS = frozenset(key for key, slot in _SLOTS.items() if slot.field in CONTENT_FIELDS)
-"""Attribute keys that hold texts."""
+_KNOWN = _Slot(None, _LAST, values.text)
+_UNKNOWN = _Slot(None, _LAST, values.text)
 
-_REPAIRS = tuple((dialect.kind, dialect.repair) for dialect in DIALECTS if dialect.repair)
+CONTENT_KEYS = frozenset(key for key, slot in _SLOTS.items() if slot.texts)
+"""Attribute keys that hold texts. `holds_text` also knows those of lists that are spread over keys."""
+
+_KINDS = tuple((dialect, dialect.kind) for dialect in DIALECTS)
+
+
+def holds_text(key: str) -> bool:
+    """Whether an attribute holds texts of a call."""
+    return (_SLOTS.get(key) or _elsewhere(key)).texts
 
 
 def read(span: Span) -> Reading:
@@ -72,66 +168,137 @@ def read(span: Span) -> Reading:
     attributes = span.attributes
     found: dict[str, object] = {}
     ranks: dict[str, int] = {}
+    kept: dict[str, object] = {}
     unknown: list[str] = []
+    nested: list[tuple[_Slot, object]] = []
+    spread: dict[tuple[str, int], list[tuple[flattened.Path, object]]] = {}
     for key, value in attributes.items():
         slot = _SLOTS.get(key)
         if slot is None:
-            if not _is_known(key):
+            slot = _elsewhere(key)
+            if slot is _UNKNOWN:
                 unknown.append(key)
+        field = slot.field
+        if not slot.texts:
+            kept[key] = value
+        if slot.inside:
+            nested.append((slot, value))
+        if field is None:
             continue
-        if slot.rank < ranks.get(slot.field, 1_000_000) and (parsed := slot.parse(value)) is not None:
-            found[slot.field] = parsed
-            ranks[slot.field] = slot.rank
-    if not found:
-        kind, dialect = _kind(attributes, found)
-        return Reading(LlmFacts(kind, dialect, error_type=_exception(span)), Content(), tuple(unknown))
-    for applies, repair in _REPAIRS:
-        if applies(attributes):
-            repair(attributes, found)
-    texts = {field: found.pop(field) for field in CONTENT_FIELDS if field in found}
-    kind, dialect = _kind(attributes, {**found, **texts})
+        if slot.path:
+            spread.setdefault((field, slot.rank), []).append((slot.path, value))
+        elif slot.rank < ranks.get(field, _LAST) and (parsed := slot.parse(value)) is not None:
+            found[field] = parsed
+            ranks[field] = slot.rank
+    for field, rank in sorted(spread, key=lambda place: place[1]):
+        if rank < ranks.get(field, _LAST):
+            found[field] = flattened.gathered(spread[field, rank])
+            ranks[field] = rank
+    if nested:
+        _look_inside(nested, found)
+    kind: Kind | None = None
+    named: str | None = None
+    by_span = False
+    for dialect, kind_of in _KINDS:
+        if said := kind_of(attributes):
+            if kind is None:
+                kind, named = said, dialect.name
+            by_span = by_span or dialect.named
+            if dialect.repair:
+                dialect.repair(attributes, found)
+    texts = {field: found.pop(field) for field in CONTENT_FIELDS if field in found} if found else {}
+    if kind is None:
+        kind, named = _by_what_is_there(attributes, found, texts)
+    _name_the_step(kind, found, span.name if by_span else None)
     _tidy(attributes, found)
     if "error_type" not in found:
         found["error_type"] = _exception(span)
-    tools = texts.get("tools")
-    if tools is not None:
+    if (tools := texts.get("tools")) is not None:
         found["tools_offered"] = messages.tool_names(tools)
     call_id = found.pop("tool_call_id", None)
     content = _content(span, kind, texts, found.get("tool"), call_id)
-    return Reading(LlmFacts(kind, dialect, **found), content, tuple(unknown))  # type: ignore[arg-type]
+    return Reading(LlmFacts(kind, named, **found), content, kept, tuple(unknown))  # type: ignore[arg-type]
 
 
-def _kind(attributes: Attributes, found: Mapping[str, object]) -> tuple[Kind, str | None]:
-    for dialect in DIALECTS:
-        if kind := dialect.kind(attributes):
-            return kind, dialect.name
+def _look_inside(nested: Iterable[tuple[_Slot, object]], found: dict[str, object]) -> None:
+    """Fields that no key of their own told, from the JSON objects that may hold them."""
+    open_ = [(inner, value) for slot, value in nested for inner in slot.inside if inner.field not in found]
+    if not open_:
+        return
+    open_.sort(key=lambda pair: pair[0].rank)
+    objects: dict[int, object] = {}
+    for inner, value in open_:
+        if inner.field in found:
+            continue
+        if id(value) not in objects:
+            objects[id(value)] = values.structure(value)
+        if isinstance(at := objects[id(value)], dict):
+            for path in inner.paths:
+                if (parsed := inner.parse(values.within(at, path))) is not None:
+                    found[inner.field] = parsed
+                    break
+
+
+def _by_what_is_there(
+    attributes: Attributes, found: Mapping[str, object], texts: Mapping[str, object]
+) -> tuple[Kind, str | None]:
     if values.text(attributes.get("gen_ai.operation.name")):  # plan, invoke_workflow, agent_step, ...: an unlisted step
         return "chain", otel_genai.DIALECT.name
-    if "model_requested" in found and {"input_tokens", "output_tokens", "input", "output"} & found.keys():
+    if "model_requested" in found and (
+        {"input_tokens", "output_tokens"} & found.keys() or {"input", "output", "told_events"} & texts.keys()
+    ):
         return "llm", None
     return "other", None
 
 
-def _content(span: Span, kind: Kind, texts: Mapping[str, object], tool: object, call_id: object) -> Content:
-    if kind == "tool" and ("tool_arguments" in texts or "tool_result" in texts):
-        name, identity = values.text(tool), values.text(call_id)
-        return messages.tool_content(name, identity, texts.get("tool_arguments"), texts.get("tool_result"))
-    own = (
-        messages.content(texts.get("input"), texts.get("output"), texts.get("system"), texts.get("tools"))
-        if texts
-        else Content()
-    )
+def _name_the_step(kind: Kind, found: dict[str, object], span_name: str | None) -> None:
+    """Names that say whose they are only together with the kind: of an agent, or of a tool."""
+    entity, node = found.pop("entity", None), found.pop("graph_node", None)
+    if kind == "agent" and "agent" not in found and (name := node or entity or span_name):
+        found["agent"] = name
+    elif kind == "tool" and "tool" not in found and (name := entity or span_name):
+        found["tool"] = name
+
+
+def _content(span: Span, kind: Kind, texts: dict[str, object], tool: object, call_id: object) -> Content:
     carried = [(e.name, None, e.attributes) for e in span.events if e.name in messages.CONTENT_EVENTS]
-    if not carried:
-        return own
-    told = messages.from_events(carried)
+    if kind == "tool":
+        arguments = _first(texts, ("tool_arguments", "input", "raw_input"))
+        result = _first(texts, ("tool_result", "output", "raw_output"))
+        if carried:
+            told_arguments, told_result = messages.tool_from_events(carried)
+            arguments, result = arguments or told_arguments, result or told_result
+        if arguments is not None or result is not None:
+            return messages.tool_content(values.text(tool), values.text(call_id), arguments, result)
+    if not texts and not carried:
+        return Content()
+    own = messages.content(
+        _first(texts, ("input", "raw_input")),
+        _first(texts, ("output", "raw_output") if "answer_calls" not in texts else ("output",)),
+        texts.get("system"),
+        texts.get("tools"),
+        texts.get("answer_calls"),
+        texts.get("answer_reasoning"),
+    )
+    if "told_events" in texts:
+        own = _together(own, messages.from_listed_events(texts["told_events"]))
+    return _together(own, messages.from_events(carried)) if carried else own
+
+
+def _together(own: Content, told: Content) -> Content:
     return Content(own.input_text or told.input_text, own.output_text or told.output_text, own.tools or told.tools)
+
+
+def _first(texts: Mapping[str, object], fields: Iterable[str]) -> object:
+    return next((texts[field] for field in fields if field in texts), None)
 
 
 def _tidy(attributes: Attributes, found: dict[str, object]) -> None:
     """One spelling of providers; cached tokens inside the input, reasoning inside the output; no input of 0 tokens."""
     if isinstance(provider := found.get("provider"), str):
         found["provider"] = providers.canonical(provider, str(attributes.get("server.address", "")))
+    if (waited := found.pop("ttft_ms", None)) is not None:
+        found.setdefault("ttft_s", waited)
     given, read, written = (
         _int(found.get("input_tokens")),
         _int(found.get("cache_read_tokens")),
@@ -158,6 +325,11 @@ def _exception(span: Span) -> str | None:
     return None
 
 
-@lru_cache(maxsize=8192)
-def _is_known(key: str) -> bool:
-    return key in _IGNORED_KEYS or key.partition(".")[0] in _GENERAL or key.startswith(_IGNORED_PREFIXES)
+@lru_cache(maxsize=16384)
+def _elsewhere(key: str) -> _Slot:
+    """The slot of a key that stands in no table by itself."""
+    for start, slot in _PREFIXES.items():
+        if key.startswith(start) and key[len(start) : len(start) + 1].isdecimal():
+            return _Slot(slot.field, slot.rank, slot.parse, (), flattened.path_of(key[len(start) :]), True)
+    known = key in _IGNORED_KEYS or key.partition(".")[0] in _GENERAL or key.startswith(_IGNORED_PREFIXES)
+    return _KNOWN if known else _UNKNOWN

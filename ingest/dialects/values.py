@@ -78,7 +78,10 @@ def dumps(value: object) -> str:
     except TypeError:  # a lone surrogate, or an integer beyond 64 bits
         import json
 
-        return json.dumps(value, default=str).encode("utf-8", "replace").decode()
+        try:
+            return json.dumps(value, default=str).encode("utf-8", "replace").decode()
+        except RecursionError:
+            return '"nested too deeply"'
 
 
 def _from_repr(value: str) -> object:
@@ -89,3 +92,28 @@ def _from_repr(value: str) -> object:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     return found if isinstance(found, list | dict) else None
+
+
+def unquoted(value: object) -> object:
+    """The text in a JSON text literal; anything else as it is."""
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+    return value
+
+
+def milliseconds(value: object) -> float | None:
+    """Seconds from a number of milliseconds."""
+    found = number(value)
+    return None if found is None else found / 1000
+
+
+def within(value: object, path: str) -> object:
+    """What is at "a.b" in nested dicts; None when there is nothing."""
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
