@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +24,15 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 
-from ingest import queries
+from ingest import pins, queries
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.home import open_home
 
 PATIENCE_S = 5.0
-"""How long a busy catalogue, another writer, or a lake that is just being made is waited for."""
+"""How long a busy catalogue or another writer is waited for."""
+
+MIGRATION_S = 120.0
+"""How long a reader waits for a writer that makes the lake or brings it to this version."""
 
 INLINED_ROWS = 100
 """Inserts of at most so many rows go into the catalogue; `compact` moves them to files. A collector that receives a few
@@ -40,6 +44,9 @@ _TABLES = "Tables: calls, spans, scores, contents, events, traces."
 _WITH_TEXTS = ("span_log", "content_log", "event_log")
 """Tables whose rows never go into the catalogue: 100 prompts of 200 kB took 1.8 s and 500 MB there, 0.1 s in a file."""
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
+_WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "2", "memory_limit": "256MB"}
+_OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256000000"}
+"""zstd at its default level halves the files and costs no more than snappy."""
 _MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
 
@@ -57,8 +64,9 @@ class Lake:
     def open(cls, home: Path, *, write: bool = False, snapshot: int | None = None) -> Self:
         """Opens the lake of a home: to read, works while the collector writes; to write, makes it if it is missing.
 
-        `snapshot` pins what a reader sees. Raises HomeError when there is no lake to read, when a newer version made
-        it, or when another process writes for more than `PATIENCE_S` seconds.
+        `snapshot` is what a reader sees instead of the newest state. Raises HomeError when there is no lake to read,
+        when a newer version made it, or when another process writes for more than `PATIENCE_S` seconds. A reader waits
+        for a writer that is still making the lake.
         """
         folder = home / "lake"
         if write:
@@ -66,7 +74,7 @@ class Lake:
             (folder / "data").mkdir(parents=True, exist_ok=True)
             return cls._open_to_write(folder)
         open_home(home, create=False)
-        if not (folder / "catalog.sqlite").exists():
+        if not (folder / "catalog.sqlite").exists() and not _is_written(folder):
             raise HomeError(
                 f"there is no lake in {home}",
                 "Start `retroute collect`, import files, or run `retroute demo` with the same --home first.",
@@ -77,7 +85,7 @@ class Lake:
     def _open_to_write(cls, folder: Path) -> Self:
         lock = _take_lock(folder / "writer.lock")
         try:
-            connection = _connect({"threads": 2, "memory_limit": "512MB"})
+            connection = _connect(_WRITER)
             connection.execute(f"set temp_directory = {_quoted(folder / 'spill')}")
             _patiently(lambda: _attach(connection, folder, f"DATA_INLINING_ROW_LIMIT {INLINED_ROWS}"))
             _migrate(connection)
@@ -92,18 +100,27 @@ class Lake:
     @classmethod
     def _open_to_read(cls, home: Path, folder: Path, snapshot: int | None) -> Self:
         options = "READ_ONLY" if snapshot is None else f"READ_ONLY, SNAPSHOT_VERSION {int(snapshot)}"
-        until = time.monotonic() + PATIENCE_S
+        started = time.monotonic()
         while True:
             connection = _connect({})
             try:
                 _attach(connection, folder, options)
-                _refuse_newer(connection)
-                break
+                schema = _schema(connection)
+                if snapshot is not None or schema == queries.migrations()[-1].number:
+                    break
+                said = f"its schema is {schema}"
             except duckdb.Error as problem:  # busy, or its writer is just making it
+                said = _said(problem)
+            except BaseException:
                 connection.close()
-                if time.monotonic() > until:
-                    raise HomeError(f"the lake in {folder} cannot be read: {_said(problem)}") from problem
-                time.sleep(0.05)
+                raise
+            connection.close()
+            if time.monotonic() - started > (MIGRATION_S if _is_written(folder) else PATIENCE_S):
+                raise HomeError(
+                    f"the lake in {folder} cannot be read: {said}",
+                    "If an older version made it, `retroute collect` brings it to this one.",
+                )
+            time.sleep(0.05)
         for setting in (
             f"set allowed_directories = [{_quoted(home.resolve())}]",
             "set enable_external_access = false",
@@ -134,7 +151,10 @@ class Lake:
         if surplus := parameters.keys() - set(query.parameters):
             raise TypeError(f"query {name} has no parameter {', '.join(sorted(surplus))}; it has {query.parameters}")
         values = {key: parameters.get(key) for key in query.parameters}
-        return self._run(lambda: self._connection.execute(query.text, values).pl())
+        try:
+            return self._run(lambda: self._connection.execute(query.text, values).pl())
+        except duckdb.Error as problem:
+            raise WorkError(f"the lake in {self._folder} cannot be read: {_said(problem)}") from problem
 
     def sql(self, text: str) -> pl.DataFrame:
         """The rows of one SELECT in free SQL. Raises UsageError with DuckDB's message; nothing can be written."""
@@ -156,10 +176,23 @@ class Lake:
         """Column names and types of a table, as `write` wants its rows."""
         return self._run(lambda: self._connection.table(table).limit(0).to_arrow_table().schema)
 
-    def write(self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = ()) -> None:
+    def pin(self, name: str) -> int:
+        """Keeps what this lake sees now readable under a name until `unpin`: the snapshot, for `open`."""
+        snapshot = self.snapshot()
+        pins.pin(self._folder, name, snapshot)
+        return snapshot
+
+    def unpin(self, name: str) -> None:
+        """Lets go of what `pin` kept."""
+        pins.unpin(self._folder, name)
+
+    def write(
+        self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = (), day: date | None = None
+    ) -> None:
         """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name.
 
-        Raises WorkError when the lake cannot be written; nothing is changed then.
+        `day` is when the rows came, which retention goes by. Raises WorkError when the lake cannot be written; nothing
+        is changed then, unless the very end of the transaction failed: who goes on must ask the lake how far it got.
         """
         started = time.time() - 1.0
 
@@ -175,7 +208,8 @@ class Lake:
                 for table, found in rows.items():
                     if found.num_rows:
                         self._connection.register("incoming", found)
-                        self._connection.execute(f"insert into {table} by name select * from incoming")
+                        came = "" if day is None or table == "schema_migrations" else f", date '{day}' as day"
+                        self._connection.execute(f"insert into {table} by name select *{came} from incoming")
                         self._connection.unregister("incoming")
                 self._sync_files([*rows, *(_PER_TRACE if replace_traces else ())], started)
                 self._connection.execute("commit")
@@ -184,17 +218,79 @@ class Lake:
                     self._connection.execute("rollback")
                 raise
 
-        try:
-            self._run(transaction)
-        except duckdb.Error as problem:
-            raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
+        self._work(transaction)
 
-    def compact(self) -> None:
-        """Moves rows kept in the catalogue to files and joins small files. Readers notice nothing."""
+    def compact(self, below_bytes: int | None = None) -> None:
+        """Moves rows kept in the catalogue to files, and joins files, or only those below a size. Readers notice
+        nothing. Without a size, files of which much was deleted are written anew, too."""
         started = time.time() - 1.0
-        self._run(lambda: self._connection.execute("call ducklake_flush_inlined_data('lake')"))
-        self._run(lambda: self._connection.execute("call ducklake_merge_adjacent_files('lake')"))
+        self._work(lambda: self._connection.execute("call ducklake_flush_inlined_data('lake')"))
+        if below_bytes is None:
+            self._work(lambda: self._connection.execute("call ducklake_rewrite_data_files('lake')"))
+        limit = "" if below_bytes is None else f", max_file_size => {below_bytes}"
+        self._work(lambda: self._connection.execute(f"call ducklake_merge_adjacent_files('lake'{limit})"))
         self._sync_files([path.name for path in (self._folder / "data" / "main").glob("*")], started)
+
+    def expire(self, keep: int, keep_s: float, at_most: int) -> int:
+        """Forgets old snapshots: the number. Those stay that are pinned, the newest `keep`, and of the newest `at_most`
+        those that are younger than `keep_s` seconds by the clock."""
+        kept = pins.pinned(self._folder)
+        found = self._work(
+            lambda: self._connection.execute(
+                "select snapshot_id, snapshot_time < now() - to_seconds($keep_s) "
+                "from ducklake_snapshots('lake') order by snapshot_id desc",
+                {"keep_s": keep_s},
+            ).fetchall()
+        )
+        ids = [id for place, (id, old) in enumerate(found) if place >= keep and (old or place >= at_most)]
+        if ids := sorted(set(ids) - kept):
+            self._call(f"ducklake_expire_snapshots('lake', versions => {ids})")
+        return len(ids)
+
+    def sweep(self, grace_s: float) -> int:
+        """Deletes files that no snapshot needs any more, and those that a killed writer left unregistered, once they
+        are `grace_s` seconds old: the number. A reader may be in the middle of one."""
+        since = f"older_than => now() - to_seconds({grace_s})"
+        old = self._call(f"ducklake_cleanup_old_files('lake', {since})")
+        return old + self._call(f"ducklake_delete_orphaned_files('lake', {since})")
+
+    def drop_days(self, days: Mapping[str, Sequence[date | None]]) -> None:
+        """One transaction: of each table, all that came on some days (None: before days were noted). Whole files go."""
+
+        def transaction() -> None:
+            self._connection.execute("begin")
+            try:
+                for table, gone in days.items():
+                    listed = ", ".join(f"date '{day}'" for day in gone if day is not None)
+                    tests = [f"day in ({listed})"] * bool(listed) + ["day is null"] * (None in gone)
+                    if tests:
+                        self._connection.execute(f"delete from {table} where {' or '.join(tests)}")
+                self._connection.execute("commit")
+            except BaseException:
+                with suppress(duckdb.Error):
+                    self._connection.execute("rollback")
+                raise
+
+        self._work(transaction)
+
+    def files(self) -> int:
+        """How many data files the newest state of the lake has."""
+        tables = self._work(
+            lambda: self._connection.execute(
+                "select table_name, file_count from ducklake_table_info('lake')"
+            ).fetchall()
+        )
+        return sum(count for _, count in tables)
+
+    def _call(self, function: str) -> int:
+        found = self._work(lambda: self._connection.execute(f"select count(*) from {function}").fetchone())
+        return int(found[0]) if found else 0
+
+    def _work(self, action: Callable[[], T]) -> T:
+        try:
+            return self._run(action)
+        except (duckdb.Error, OSError) as problem:
+            raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
 
     def _run(self, action: Callable[[], T]) -> T:
         with self._turn:
@@ -202,16 +298,17 @@ class Lake:
 
     def _sync_files(self, tables: Sequence[str], since_s: float) -> None:
         for table in set(tables):
-            folder = self._folder / "data" / "main" / table
-            if not folder.is_dir():
+            root = self._folder / "data" / "main" / table
+            if not root.is_dir():
                 continue
-            fresh = [entry.path for entry in os.scandir(folder) if entry.stat().st_mtime >= since_s]
-            for path in [*fresh, str(folder)] if fresh else ():
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+            touched = False
+            for folder in (*(entry.path for entry in os.scandir(root) if entry.is_dir()), str(root)):
+                if not touched and Path(folder).stat().st_mtime < since_s:
+                    continue
+                fresh = [e.path for e in os.scandir(folder) if e.is_file() and e.stat().st_mtime >= since_s]
+                touched = touched or bool(fresh)
+                for path in (*fresh, folder):
+                    _sync(path)
 
 
 def _connect(config: dict[str, str | bool | int | float | list[str]]) -> duckdb.DuckDBPyConnection:
@@ -235,6 +332,14 @@ def _extension_file(name: str) -> Path | None:
     return None
 
 
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _attach(connection: duckdb.DuckDBPyConnection, folder: Path, options: str) -> None:
     target = _quoted(f"ducklake:sqlite:{folder / 'catalog.sqlite'}")
     connection.execute(
@@ -246,27 +351,30 @@ def _attach(connection: duckdb.DuckDBPyConnection, folder: Path, options: str) -
 
 def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("create table if not exists schema_migrations (number bigint, name varchar)")
-    _refuse_newer(connection)
-    done = {row[0] for row in connection.execute("select number from schema_migrations").fetchall()}
-    for step in queries.migrations():
-        if step.number not in done:
-            connection.execute("begin")
-            for statement in connection.extract_statements(step.text):
-                connection.execute(statement)
-            connection.execute("insert into schema_migrations values (?, ?)", [step.number, step.name])
-            connection.execute("commit")
-    for table in _WITH_TEXTS:
-        connection.execute(f"call ducklake_set_option('lake', 'data_inlining_row_limit', 0, table_name => '{table}')")
+    for step in queries.migrations()[_schema(connection) :]:
+        connection.execute("begin")
+        for statement in connection.extract_statements(step.text):
+            connection.execute(statement)
+        connection.execute("insert into schema_migrations values (?, ?)", [step.number, step.name])
+        connection.execute("commit")
+    wanted: set[tuple[str, str, str | None]] = {(option, value, None) for option, value in _OPTIONS.items()}
+    wanted |= {("data_inlining_row_limit", "0", f"main.{table}") for table in _WITH_TEXTS}
+    present = connection.execute("select option_name, value, scope_entry from ducklake_options('lake')").fetchall()
+    for option, value, entry in sorted(wanted - set(present), key=str):
+        scope = f", table_name => '{entry.removeprefix('main.')}'" if entry else ""
+        connection.execute(f"call ducklake_set_option('lake', '{option}', '{value}'{scope})")
 
 
-def _refuse_newer(connection: duckdb.DuckDBPyConnection) -> None:
-    found = connection.execute("select max(number) from schema_migrations").fetchone()
-    known = queries.migrations()[-1].number
-    if found and found[0] is not None and found[0] > known:
+def _schema(connection: duckdb.DuckDBPyConnection) -> int:
+    """The number of the last migration that was applied. Raises HomeError for one that is not known here."""
+    found = connection.execute("select coalesce(max(number), 0) from schema_migrations").fetchone()
+    number, known = int(found[0]) if found else 0, queries.migrations()[-1].number
+    if number > known:
         raise HomeError(
-            f"the lake was made by a newer version: its schema is {found[0]}, this version knows {known}",
+            f"the lake was made by a newer version: its schema is {number}, this version knows {known}",
             "Upgrade retroute, or use another --home.",
         )
+    return number
 
 
 def _refuse_writing(connection: duckdb.DuckDBPyConnection, text: str) -> None:
@@ -280,6 +388,21 @@ def _refuse_writing(connection: duckdb.DuckDBPyConnection, text: str) -> None:
         raise UsageError(
             "only SELECT statements are allowed: the lake is open to read", "Tables: calls, spans, scores."
         )
+
+
+def _is_written(folder: Path) -> bool:
+    """Whether a writer is at work, perhaps on the lake's very first tables."""
+    try:
+        lock = os.open(folder / "writer.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _take_lock(path: Path) -> int:
@@ -313,7 +436,7 @@ def _patiently(action: Callable[[], T]) -> T:
             time.sleep(0.02)
 
 
-def _said(problem: duckdb.Error) -> str:
+def _said(problem: Exception) -> str:
     return str(problem).strip()
 
 
