@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources import files
 
 QUERIES = (
+    "billable_calls",
     "calls",
     "calls_by_hour",
     "counts",
