@@ -15,6 +15,7 @@ from ingest.pricing import Cost, Price, Prices, Usage, litellm_prices, price_lis
 MINI = Price("mini", input=1.0, output=4.0, cache_read=0.1, cache_write=1.25)
 USAGE = Usage("mini", None, "openai", input_tokens=1000, output_tokens=100)
 DAY = 86_400_000_000_000
+YEAR_2026 = 1_767_225_600_000_000_000
 counts = st.integers(0, 10**7)
 
 
@@ -100,18 +101,18 @@ def test_the_providers_own_override_goes_before_the_general_one() -> None:
 
 def test_the_latest_price_valid_on_the_day_wins() -> None:
     prices = (
-        Price("mini", 3.0, 3.0, valid_from="1970-01-11"),
+        Price("mini", 3.0, 3.0, valid_from="2026-01-11"),
         Price("mini", 1.0, 1.0),
-        Price("mini", 2.0, 2.0, valid_from="1970-01-06"),
+        Price("mini", 2.0, 2.0, valid_from="2026-01-06"),
     )
     for day, price in ((1, 1.0), (4, 1.0), (5, 2.0), (9, 2.0), (10, 3.0), (99, 3.0)):
-        assert usd(replace(USAGE, at_ns=day * DAY), *prices) == pytest.approx(1100 * price * 1e-6), day
+        assert usd(replace(USAGE, at_ns=YEAR_2026 + day * DAY), *prices) == pytest.approx(1100 * price * 1e-6), day
 
 
 def test_an_override_that_is_not_valid_yet_leaves_the_listed_price() -> None:
     listed: dict[str, dict[str, object]] = {"mini": {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6}}
     later = Price("mini", 50.0, 50.0, valid_from="2030-01-01")
-    assert usd(replace(USAGE, at_ns=DAY), later, listed=listed) == pytest.approx(1100e-6)
+    assert usd(replace(USAGE, at_ns=YEAR_2026), later, listed=listed) == pytest.approx(1100e-6)
 
 
 def test_an_override_may_name_the_provider_before_the_model() -> None:
@@ -164,6 +165,7 @@ def test_an_entry_without_both_prices_prices_nothing(entry: dict[str, object]) -
 
 def test_litellms_file_prices_a_well_known_model() -> None:
     entry = litellm_prices()["gpt-4o-mini"]
+    assert isinstance(entry, dict)
     usage = Usage("gpt-4o-mini-2024-07-18", "gpt-4o-mini", "openai", 1000, 100)
     expected = 1000 * float(str(entry["input_cost_per_token"])) + 100 * float(str(entry["output_cost_per_token"]))
     assert price_list().cost(usage).usd == pytest.approx(expected)
