@@ -16,6 +16,12 @@ newest segment, and start a new one when it is full or does not end in a whole r
 - a writer never touches a segment from before its own start: after a power failure that may be shorter than what the
   reader saw. Numbers rise with the clock, so that even an emptied folder does not fall back behind a stored position.
 
+Bytes that are no whole record are passed over as far as the next one: at the end of a final segment, and anywhere when
+a whole record follows. The reader says where (`Damage`); `quarantine` keeps them in `damaged/` before the release.
+
+A writer leaves `reserve_bytes` of the disk free, so that what it has taken can still be stored in the lake, and the log
+shrinks again.
+
 `consumed` holds the position of the last `release`. It is a hint for back pressure and progress; the truth about what
 has been read is stored by the reader, together with what it made of it.
 """
@@ -24,12 +30,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
+import mmap
 import os
 import re
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,6 +60,14 @@ _HEADER = struct.Struct("<BBBxIIq")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 _SEGMENT = re.compile(r"(\d{12})\.wal")
+_RECORD_START = re.compile(
+    b"(?=" + re.escape(bytes([_VERSION])) + b"[\0-%c][\0-%c]\0)" % (len(_KINDS) - 1, len(_ENCODINGS) - 1)
+)
+_SCAN_FACTOR = 8  # a damaged segment is checked at most so many times its size for whole records
+_RESERVE_BYTES, _RESERVE_SHARE = 256 << 20, 0.05
+
+MAX_AGE_S = 3600.0
+"""How long the oldest record may wait for the lake before no more are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +100,21 @@ class Position:
 
 
 Position.START = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment that are no whole record. `torn`: they look like a write that was cut short, which nobody was
+    told to be done; if not, an acknowledged record may be among them."""
+
+    segment: int
+    start: int
+    end: int
+    torn: bool
+
+
+class FullError(OSError):
+    """The log takes no more for now: what is in it must reach the lake first."""
 
 
 def segments(folder: Path) -> list[int]:
@@ -146,16 +178,50 @@ def release(folder: Path, position: Position) -> None:
         fresh.replace(folder / "consumed")
 
 
+def quarantine(folder: Path, damage: Damage) -> Path:
+    """Copy damaged bytes to `damaged/`: the file, synced. Doing it again changes nothing."""
+    kept = folder / "damaged"
+    kept.mkdir(exist_ok=True)
+    file = kept / f"{damage.segment:012d}-{damage.start:09d}.part"
+    with segment_path(folder, damage.segment).open("rb") as source:
+        source.seek(damage.start)
+        data = source.read(damage.end - damage.start)
+    with file.open("wb") as target:
+        target.write(data)
+        target.flush()
+        os.fsync(target.fileno())
+    sync_folder(kept)
+    return file
+
+
 class Wal:
     """The writing side. Safe from several threads and processes."""
 
-    def __init__(self, folder: Path, *, segment_bytes: int = 64 << 20, clock: Callable[[], float] = time.time) -> None:
-        """Creates the folder; the first append starts a segment. Raises OSError when the folder cannot be written."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = 64 << 20,
+        reserve_bytes: int | None = None,
+        max_age_s: float = MAX_AGE_S,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Creates the folder; the first append starts a segment. Raises OSError when the folder cannot be written.
+
+        `reserve_bytes` None: 256 MiB, or a twentieth of a small disk. `max_age_s` limits `append` only.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         sync_folder(folder.parent)
         self.folder = folder
         self._segment_bytes = segment_bytes
+        disk = os.statvfs(folder)
+        share = int(_RESERVE_SHARE * disk.f_blocks * disk.f_frsize)
+        self._reserve_bytes = min(_RESERVE_BYTES, share) if reserve_bytes is None else reserve_bytes
+        self._max_age_s = max_age_s
         self._clock = clock
+        self._monotonic = monotonic
+        self._marks: deque[tuple[Position, float]] = deque()
         self._mutex = threading.Lock()
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._file: int | None = None
@@ -170,8 +236,11 @@ class Wal:
         """Returns once the record is synced to disk: the position after its group.
 
         `packed` is the same body as gzip, stored in its stead. Appends that wait for the disk together share one sync.
-        Raises OSError (a full disk, say); the record may or may not be found by a reader then.
+        Raises OSError (a full disk, say); the record may or may not be found by a reader then. Raises FullError, and
+        takes nothing, while the oldest record has waited too long.
         """
+        if self.age_s() > self._max_age_s:
+            raise FullError(errno.EAGAIN, "the lake is behind: the oldest record waits too long")
         loop = asyncio.get_running_loop()
         synced: asyncio.Future[Position] = loop.create_future()
         self._pending.append((_frame(record, packed), synced))
@@ -185,11 +254,14 @@ class Wal:
 
     def backlog_bytes(self) -> int:
         """`backlog_bytes` of the folder: never less than it is, for up to 0.1 s perhaps more."""
-        now = time.monotonic()
-        if now - self._looked > 0.1:
-            self._backlog = backlog_bytes(self.folder)
-            self._looked = now
+        self._look()
         return self._backlog
+
+    def age_s(self) -> float:
+        """How long the oldest record that was not released has waited, as far as this process saw; 0 when none waits.
+        Whatever the clock does."""
+        self._look()
+        return self._monotonic() - self._marks[0][1] if self._marks else 0.0
 
     async def drain(self) -> None:
         """Wait until nothing that was given to `append` is pending."""
@@ -204,6 +276,24 @@ class Wal:
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
+
+    def _look(self) -> None:
+        now = self._monotonic()
+        if now - self._looked <= 0.1:
+            return
+        self._looked = now
+        self._backlog = backlog_bytes(self.folder)
+        done, end = consumed(self.folder), self._newest_end()
+        while self._marks and self._marks[0][0] <= done:
+            self._marks.popleft()
+        if self._backlog and end > (self._marks[-1][0] if self._marks else done):
+            self._marks.append((end, now))
+
+    def _newest_end(self) -> Position:
+        for number in reversed(segments(self.folder)):
+            with contextlib.suppress(FileNotFoundError):
+                return Position(number, segment_path(self.folder, number).stat().st_size)
+        return Position.START
 
     async def _write_groups(self) -> None:
         loop = asyncio.get_running_loop()
@@ -222,14 +312,19 @@ class Wal:
 
     def _commit(self, frames: Sequence[bytes]) -> Position:
         with self._mutex, _flock(self._lock):
-            file = self._take_newest()
             data = memoryview(b"".join(frames))
+            disk = os.statvfs(self.folder)
+            if disk.f_bavail * disk.f_frsize < self._reserve_bytes + len(data):
+                raise FullError(errno.ENOSPC, "the disk is almost full")
+            file = self._take_newest()
+            written = 0
             try:
-                written = 0
                 while written < len(data):
                     written += os.write(file, data[written:])
                 os.fdatasync(file)
             except BaseException:
+                if self._end.offset == 0 and written < len(frames[0]):  # nothing whole, so no reader is past its start
+                    segment_path(self.folder, self._end.segment).unlink()
                 self._leave()  # its tail is in doubt
                 raise
             self._end = Position(self._end.segment, self._end.offset + len(data))
@@ -256,7 +351,7 @@ class Wal:
 
     def _start(self, newest: int) -> int:
         self._leave()
-        number = max(newest + 1, self._end.segment + 1, int(self._clock()))
+        number = max(newest, self._end.segment, consumed(self.folder).segment, int(self._clock()) - 1) + 1
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = os.open(segment_path(self.folder, number), flags, 0o644)
         self._end = Position(number, 0)
@@ -275,8 +370,14 @@ class WalReader:
     def __init__(self, folder: Path, position: Position = Position.START) -> None:
         self.folder = folder
         self.position = position
-        self.skipped_bytes = 0
-        """Bytes at the ends of final segments that are no whole records: writes that were never acknowledged."""
+        self.damage: list[Damage] = []
+        """What was passed over, in order."""
+        self._scanned = (Position.START, 0)
+
+    @property
+    def skipped_bytes(self) -> int:
+        """The size of what was passed over."""
+        return sum(part.end - part.start for part in self.damage)
 
     def read(self, max_bytes: int) -> list[tuple[Position, Record]]:
         """The next records, each with the position after it: until their bodies reach `max_bytes`, or all there are.
@@ -301,10 +402,37 @@ class WalReader:
                     if taken >= max_bytes:
                         return found
                 size = os.fstat(file.fileno()).st_size
-            if not final:
+            part = self._damaged(Position(current, start), size, final) if size > start else None
+            if part is not None:
+                self.damage.append(part)
+                self.position = Position(current, part.end)
+            elif not final:
                 return found
-            self.skipped_bytes += max(0, size - start)
-            self.position = Position(ahead[1], 0)
+            if final and (part is None or part.end == size):
+                self.position = Position(ahead[1], 0)
+
+    def _damaged(self, at: Position, size: int, final: bool) -> Damage | None:
+        """The bad bytes from `at` on, up to the next whole record, or to the end of a final segment. None when there is
+        no such record: then somebody may still be writing, and a writer goes on in a new segment if it is torn."""
+        if not final:
+            if self._scanned == (at, size):
+                return None
+            with _no_writer(self.folder):
+                size = segment_path(self.folder, at.segment).stat().st_size
+                found = _next_whole(segment_path(self.folder, at.segment), at.offset, size)
+            self._scanned = (at, size)
+            if found in (at.offset, size):  # it has been completed meanwhile, or nothing follows
+                return None
+            return Damage(at.segment, at.offset, found, False)
+        found = _next_whole(segment_path(self.folder, at.segment), at.offset, size)
+        return Damage(at.segment, at.offset, found, found == size and self._torn(at, size))
+
+    def _torn(self, at: Position, size: int) -> bool:
+        """Whether the rest of a segment is the beginning of a record, or zeros, as a power failure leaves them."""
+        with segment_path(self.folder, at.segment).open("rb") as file:
+            file.seek(at.offset)
+            rest = file.read(size - at.offset)
+        return len(rest) < _HEADER_BYTES + int.from_bytes(rest[4:8], "little") or not any(rest)
 
 
 def sync_folder(folder: Path) -> None:
@@ -343,11 +471,64 @@ def _frames(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes, bytes]]:
         yield start, head, body
 
 
+def _next_whole(path: Path, start: int, size: int) -> int:
+    """Where the next whole record starts, at or after `start`; `size` when none does. The end of a record whose header
+    can be believed is looked at first: a body may hold what looks like a record."""
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+    ):
+        if _whole(view, start, size):
+            return start
+        if size - start >= _HEADER_BYTES:
+            after = start + _HEADER_BYTES + int.from_bytes(view[start + 4 : start + 8], "little")
+            if after <= size and (after == size or _whole(view, after, size)):
+                return after
+        budget = _SCAN_FACTOR * (size - start)
+        for match in _RECORD_START.finditer(data, start + 1, size):
+            at = match.start()
+            if _whole(view, at, size):
+                return at
+            length = int.from_bytes(view[at + 4 : at + 8], "little")
+            budget -= _HEADER_BYTES + (length if length <= size - at else 0)
+            if budget < 0:
+                break
+    return size
+
+
+def _whole(data: memoryview, at: int, size: int) -> bool:
+    if size - at < _HEADER_BYTES:
+        return False
+    version, kind, encoding, length, _, _ = _HEADER.unpack_from(data, at)
+    begin = at + _HEADER_BYTES
+    if version != _VERSION or kind >= len(_KINDS) or encoding >= len(_ENCODINGS) or length > size - begin:
+        return False
+    (expected,) = _CHECKSUM.unpack_from(data, at + _HEADER.size)
+    crc = isal_zlib.crc32(data[begin : begin + length], isal_zlib.crc32(data[at : at + _HEADER.size]))
+    return bool(crc == expected)
+
+
 def _record(head: bytes, body: bytes) -> Record:
     version, kind, encoding, _, plain, received_ns = _HEADER.unpack_from(head)
     if version > _VERSION:
         raise HomeError(f"The write-ahead log holds records of version {version}; this retroute reads {_VERSION}.")
     return Record(_KINDS[kind], _ENCODINGS[encoding], received_ns, inflate(body, plain) if plain else body)
+
+
+@contextlib.contextmanager
+def _no_writer(folder: Path) -> Iterator[None]:
+    """No record is half written inside of this."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        with _flock(lock):
+            yield
+    finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def test_a_tail_of_zeros_after_a_power_failure_is_torn(folder):
     assert [r.received_ns for r in read_all(folder)] == [1, 2]
 
 
-def test_a_flipped_bit_is_never_read_as_data(folder):
+def test_a_flipped_bit_is_never_read_as_data_and_costs_its_record_only(folder):
     write(folder, 1, 2, 3)
     (number,) = wal.segments(folder)
     path = wal.segment_path(folder, number)
@@ -148,7 +148,9 @@ def test_a_flipped_bit_is_never_read_as_data(folder):
         damaged = bytearray(data)
         damaged[at] ^= 4
         path.write_bytes(damaged)
-        assert [r.received_ns for r in read_all(folder)][:2] == [1]
+        reader = WalReader(folder)
+        assert [r.received_ns for _, r in reader.read(1 << 30)] == [1, 3]
+        assert reader.damage == [wal.Damage(number, size, 2 * size, torn=False)]
 
 
 def test_a_reader_waits_for_the_rest_of_a_record_that_is_being_written(folder):
@@ -276,3 +278,131 @@ def test_positions_are_ordered_as_read():
 def test_an_empty_or_missing_folder_reads_as_empty(tmp_path):
     assert read_all(tmp_path / "none") == []
     assert wal.backlog_bytes(tmp_path / "none") == 0
+
+
+def test_a_damaged_record_in_a_segment_still_in_use_is_passed_over(folder):
+    log = Wal(folder)
+    log.write([record(1), record(2)])
+    path = wal.segment_path(folder, wal.segments(folder)[0])
+    with path.open("r+b") as file:
+        file.seek(40)
+        file.write(b"\xff")
+    reader = WalReader(folder)
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [1]
+    log.write([record(3)])
+    log.close()
+    assert [r.received_ns for _, r in reader.read(1 << 30)] == [3]
+    assert [(part.start, part.end, part.torn) for part in reader.damage] == [(35, 70, False)]
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_damaged_the_other_records_are_read(tmp_path_factory, data):
+    """Any stretch of bytes overwritten: no record outside of it is lost, and nothing is read that was not written."""
+    folder = tmp_path_factory.mktemp("damage") / "wal"
+    sizes = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=8))
+    log = Wal(folder)
+    ends = [log.write([record(n, size)]).offset for n, size in enumerate(sizes)]
+    log.close()
+    path = wal.segment_path(folder, wal.segments(folder)[0])
+    start = data.draw(st.integers(0, ends[-1] - 1))
+    junk = data.draw(st.binary(min_size=1, max_size=ends[-1] - start))
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(junk)
+    write(folder, 1000)
+    found = [r.received_ns for r in read_all(folder)]
+    spared = [n for n, end in enumerate(ends) if end <= start or (ends[n - 1] if n else 0) >= start + len(junk)]
+    assert set(spared) | {1000} <= set(found)
+    assert found == sorted(set(found))
+    assert set(found) <= {*range(len(sizes)), 1000}
+
+
+def test_a_body_that_looks_like_a_record_is_not_read_as_one(folder):
+    inner = wal._frame(record(7), None)
+    log = Wal(folder)
+    log.write([Record("traces", "protobuf", 1, inner), record(2)])
+    log.close()
+    path = wal.segment_path(folder, wal.segments(folder)[0])
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1  # the checksum
+    path.write_bytes(data)
+    assert [r.received_ns for r in read_all(folder)] == [2]
+
+
+def test_damaged_bytes_are_kept(folder):
+    write(folder, 1)
+    (number,) = wal.segments(folder)
+    with wal.segment_path(folder, number).open("ab") as file:
+        file.write(b"half a rec")
+    write(folder, 2)
+    reader = WalReader(folder)
+    reader.read(1 << 30)
+    (part,) = reader.damage
+    assert part.torn
+    assert wal.quarantine(folder, part).read_bytes() == wal.quarantine(folder, part).read_bytes() == b"half a rec"
+
+
+def test_a_write_that_cannot_be_finished_leaves_no_segment_behind(folder, monkeypatch):
+    """As on a full disk, where every attempt would leave one more."""
+    write(folder, 1)
+    log = Wal(folder)
+
+    def full(file: int, data: bytes, put=os.write) -> int:
+        if len(data) > 10:
+            return put(file, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        for _ in range(5):
+            with pytest.raises(OSError, match="No space"):
+                log.write([record(2)])
+    assert len(wal.segments(folder)) == 1
+    log.write([record(3)])
+    log.close()
+    assert [r.received_ns for r in read_all(folder)] == [1, 3]
+
+
+def test_the_reserve_of_the_disk_is_left_to_the_lake(folder):
+    log = Wal(folder, reserve_bytes=1 << 60)
+    with pytest.raises(wal.FullError, match="almost full"):
+        log.write([record(1)])
+    log.close()
+    assert wal.segments(folder) == []
+
+
+def test_no_more_is_taken_while_the_oldest_record_waits_too_long(folder):
+    now = [0.0]
+    log = Wal(folder, max_age_s=60.0, monotonic=lambda: now[0])
+
+    async def run() -> None:
+        position = await log.append(record(1))
+        now[0] = 1.0
+        assert log.age_s() == 0.0
+        now[0] = 61.5
+        assert log.age_s() == 60.5
+        with pytest.raises(wal.FullError, match="behind"):
+            await log.append(record(2))
+        wal.release(folder, position)
+        now[0] = 62.0
+        assert log.age_s() == 0.0
+        await log.append(record(3))
+
+    asyncio.run(run())
+    log.close()
+    assert [r.received_ns for r in read_all(folder)] == [1, 3]
+
+
+@pytest.mark.parametrize("leap", [0.0, 4_102_444_800.0])
+def test_a_leap_of_the_clock_keeps_segments_in_order(folder, leap):
+    now = [1_790_000_000.0]
+    reader = WalReader(folder)
+    found = []
+    for n, time_s in enumerate((now[0], leap, now[0] + 60)):
+        log = Wal(folder, clock=lambda time_s=time_s: time_s)
+        log.write([record(n)])
+        log.close()
+        found += [r.received_ns for _, r in reader.read(1 << 30)]
+        wal.release(folder, reader.position)
+    assert found == [0, 1, 2]
