@@ -16,8 +16,8 @@ from functools import cache
 from importlib.resources import files
 
 QUERIES = (
-    "billable_calls",
     "calls",
+    "calls_billable",
     "calls_by_hour",
     "counts",
     "decision_calls",
