@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ingest import otlp, wal
+from ingest.declared import declare_scales
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.pricing import price_list
@@ -56,6 +57,7 @@ class Converter:
         self._clock = clock
         self._prices = price_list(options.prices)
         self._types = schemas(lake)
+        declare_scales(lake, options.scales)
         number, position = lake.query("last_batch").row(0)
         self._batch = int(number)
         self._reader = WalReader(folder, Position.parse(position) if position else Position.START)

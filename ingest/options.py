@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingest.pricing import Price
+from ingest.scales import Scale
 
 
 @dataclass(frozen=True)
 class ConverterOptions:
-    """`quiet_s`: how long after its last span a trace is settled. `commit_s`: how often what arrives is committed."""
+    """`quiet_s`: how long after its last span a trace is settled. `commit_s`: how often what arrives is committed.
+    `scales` say what scores mean."""
 
     quiet_s: float = 2.0
     prices: tuple[Price, ...] = ()
     commit_s: float = 1.0
+    scales: tuple[Scale, ...] = ()

@@ -25,6 +25,7 @@ QUERIES = (
     "health_by_service",
     "last_batch",
     "modelled_latency",
+    "score_scales",
     "scores",
     "services",
     "settled_among",

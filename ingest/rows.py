@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from ingest import span_scores
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content, LlmFacts
-from ingest.dialects.values import dumps, number, text
-from ingest.scores import score_id
-from ingest.spans import Attributes, LogRecord, Score, Span
+from ingest.dialects.values import dumps, text
+from ingest.spans import LogRecord, Score, Span
 
 FACTS = tuple(LlmFacts.__dataclass_fields__)
 
@@ -40,7 +40,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-EVALUATION = "gen_ai.evaluation.result"
 _MINUTE_NS = 60_000_000_000
 _facts_of = attrgetter(*FACTS)
 
@@ -79,19 +78,18 @@ class Batch:
             if (resource := resources.get(id(span.resource))) is None:
                 resource = resources[id(span.resource)] = dumps(span.resource)
             self._add_span(span, resource, received_ns)
-            for event in span.events:
-                if event.name == EVALUATION:
-                    self.add_score(
-                        evaluation(event.attributes, event.time_ns, span.trace_id, span.span_id), received_ns
-                    )
+            for score in span_scores.of_span(span):
+                self.add_score(score, received_ns)
 
     def add_logs(self, logs: Iterable[LogRecord], received_ns: int) -> None:
         """Evaluations become scores, texts of calls events; other log records are only counted."""
         for log in logs:
             name = log.event_name or text(log.attributes.get("event.name")) or _named_in(log.body)
-            if name == EVALUATION:
+            if name == span_scores.EVALUATION:
                 fields = {**(log.body if isinstance(log.body, dict) else {}), **log.attributes}
-                self.add_score(evaluation(fields, log.time_ns or received_ns, log.trace_id, log.span_id), received_ns)
+                self.add_score(
+                    span_scores.evaluation(fields, log.time_ns or received_ns, log.trace_id, log.span_id), received_ns
+                )
             elif name in messages.CONTENT_EVENTS and log.trace_id and log.span_id:
                 self._add_event(log, name, received_ns)
 
@@ -143,33 +141,6 @@ class Batch:
     def _arrived(self, trace_id: str, received_ns: int) -> None:
         first, last = self.arrivals.get(trace_id, (received_ns, received_ns))
         self.arrivals[trace_id] = (min(first, received_ns), max(last, received_ns))
-
-
-def evaluation(fields: Attributes, time_ns: int, trace_id: str | None, span_id: str | None) -> Score | None:
-    """The score in an evaluation event; None when it has no name, no target, or neither a value nor a label."""
-    name = text(fields.get("gen_ai.evaluation.name"))
-    value = number(fields.get("gen_ai.evaluation.score.value"))
-    label = text(fields.get("gen_ai.evaluation.score.label"))
-    response_id = text(fields.get("gen_ai.response.id"))
-    session_id = text(fields.get("gen_ai.conversation.id")) or text(fields.get("session.id"))
-    if name is None or (value is None and label is None) or not (trace_id or response_id or session_id):
-        return None
-    source = text(fields.get("gen_ai.evaluation.source")) or ""
-    target = "/".join((trace_id or "", span_id or "", session_id or "", response_id or ""))
-    score = None if value is None else float(value)
-    return Score(
-        score_id(target, name, source, time_ns, label if score is None else score),
-        name,
-        score,
-        time_ns,
-        source,
-        trace_id,
-        span_id,
-        session_id,
-        response_id,
-        label,
-        text(fields.get("gen_ai.evaluation.explanation")),
-    )
 
 
 def content_row(trace_id: str, span_id: str, content: Content, batch: int) -> tuple[object, ...]:

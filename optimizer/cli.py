@@ -310,7 +310,7 @@ def _settings(home: Path, flags: Mapping[str, object] | None = None, *, create: 
 def _converter_options(settings: Settings) -> ConverterOptions:
     from ingest.options import ConverterOptions
 
-    return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices)
+    return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices, scales=settings.scores)
 
 
 def _say(message: str, hint: str) -> None:

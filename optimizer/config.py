@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from ingest.errors import ConfigError
 from ingest.pricing import Price
+from ingest.scales import Scale
 from optimizer.gate import Limits
 
 FILE_NAME = "retroute.toml"
@@ -97,6 +99,8 @@ class Settings:
     lake: LakeSettings = field(default_factory=LakeSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     prices: tuple[Price, ...] = ()
+    scores: tuple[Scale, ...] = ()
+    """What scores mean, by their names."""
     services: Mapping[str, ServiceSettings] = field(default_factory=lambda: MappingProxyType({}))
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -180,6 +184,15 @@ def _not_yet(default: object, read: Reader) -> Reader:
     return check
 
 
+def _shares(value: object) -> Mapping[str, float]:
+    expected = "a table of labels, each with a number from 0 (bad) to 1 (good)"
+    read = _number(expected, lambda number: 0 <= number <= 1)
+    if not isinstance(value, dict) or not value:
+        raise ValueError(expected)
+    return MappingProxyType({_text(label): cast(float, read(share)) for label, share in value.items()})
+
+
+_anything = _number("a number", lambda number: True)
 _seconds = _number("seconds, 0 or more", lambda number: number >= 0)
 _usd = _number("USD per million tokens, 0 or more", lambda number: number >= 0)
 
@@ -209,6 +222,7 @@ LIMITS: Mapping[str, Reader] = {
     "latency_s": _seconds,
 }
 POINT: Mapping[str, Reader] = {"actions": _texts}
+SCALE: Mapping[str, Reader] = {"min": _anything, "max": _anything, "invert": _switch, "labels": _shares}
 
 
 @dataclass(frozen=True)
@@ -270,13 +284,21 @@ def _read_file(file: Path) -> Settings:
             values += [(f"{name}.{key}", value, str(file)) for key, value in section.items()]
         elif name == "prices":
             settings = replace(settings, prices=_prices(place, content))
+        elif name == "scores":
+            scales = tuple(_scale(place / score, part) for score, part in place.table(content).items())
+            settings = replace(settings, scores=scales)
         elif name == "services":
             table = place.table(content)
             services = {service: _service(place / service, part) for service, part in table.items()}
             settings = replace(settings, services=MappingProxyType(services))
         else:
-            raise top.unknown(name, [*SECTIONS, "prices", "services"])
-    written = {key: str(file) for name in ("prices", "services") if name in document for key in _leaves(document, name)}
+            raise top.unknown(name, [*SECTIONS, "prices", "scores", "services"])
+    written = {
+        key: str(file)
+        for name in ("prices", "scores", "services")
+        if name in document
+        for key in _leaves(document, name)
+    }
     return _overlay(replace(settings, sources=MappingProxyType(written)), values)
 
 
@@ -300,6 +322,14 @@ def _prices(place: _Place, content: object) -> tuple[Price, ...]:
         valid_from = values.pop("from", None)
         prices.append(Price(valid_from=valid_from, **values))  # type: ignore[arg-type]
     return tuple(prices)
+
+
+def _scale(place: _Place, content: object) -> Scale:
+    values = place.read(place.table(content), SCALE)
+    try:
+        return Scale(place.key.partition(".")[2], **values)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ConfigError(f"{place.origin}: {place.key}: {error}") from None
 
 
 def _service(place: _Place, content: object) -> ServiceSettings:

@@ -4,39 +4,38 @@
     .json     one request, a list of requests, or one a line
     .pb       one protobuf request, or requests each preceded by its length (4 bytes, big endian)
 
-each optionally .gz. What cannot be read is reported with file and line; the rest is imported.
+each also as gzip or zstd, as is each request of a file with lengths (the file exporter's `compression: zstd`, which
+names such a file as it likes). What cannot be read is reported with file and line; the rest is imported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 import orjson
-from isal import igzip
 
 from ingest import otlp, wal
-from ingest.errors import HomeError, UsageError
-from ingest.home import collector_runs, open_home
+from ingest.errors import UsageError
+from ingest.importers.engine import ImportReport, import_sources
+from ingest.importers.opened import opened, suffix
+from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.inflate import BROKEN
 from ingest.options import ConverterOptions
 
-_SUFFIXES = (".json", ".jsonl", ".pb")
+SUFFIXES = (".json", ".jsonl", ".pb")
 _SIGNALS: dict[otlp.Signal, tuple[str, str]] = {
     "traces": ("resourceSpans", "resource_spans"),
     "logs": ("resourceLogs", "resource_logs"),
     "metrics": ("resourceMetrics", "resource_metrics"),
 }
 _NOT_OTLP = "not an OTLP request: none of resourceSpans, resourceLogs, resourceMetrics"
-_GROUP_BYTES = 4 << 20  # appended to the log with one sync
-_COMPLAINTS = 20  # a file; a damaged archive can have thousands
-_BACKLOG_BYTES = 512 << 20  # half of what makes a collector answer 503
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_INFLATED_BYTES = 256 << 20  # of one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ class Imported:
     record: wal.Record | None
     problem: str | None = None
     spans: int = 0
+    share: float = 0.0
 
     def complaint(self) -> str:
         """The problem with its place, as `file:line: problem`."""
@@ -55,57 +55,16 @@ class Imported:
         return f"{place}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """What an import did. `spans` counts spans sent, also those that the lake has already."""
-
-    files: int
-    records: int
-    spans: int
-    problems: tuple[str, ...]
-
-
 def import_paths(
     home: Path, paths: Sequence[Path], options: ConverterOptions, progress: Callable[[int], None] | None = None
 ) -> ImportReport:
-    """Import files and folders; returns when all is in the lake. Works beside a running collector, or without one.
+    """Import files and folders of OTLP, also those imported before; see `engine.import_sources`.
 
-    `progress` gets the number of requests so far. Raises UsageError for a path that does not exist, HomeError for a
-    home that cannot be used.
+    `progress` gets the number of requests so far. Raises UsageError for a path that does not exist.
     """
-    found = files(paths)
-    open_home(home, create=True)
-    log = wal.Wal(home / "wal")
-    group: list[wal.Record] = []
-    records = spans = size = 0
-    end = wal.Position.START
-    problems: list[str] = []
-    bad: Counter[Path] = Counter()
-    try:
-        for item in read_paths(found):
-            if item.problem is not None:
-                bad[item.path] += 1
-                if bad[item.path] <= _COMPLAINTS:
-                    problems.append(item.complaint())
-            if item.record is None:
-                continue
-            group.append(item.record)
-            records, spans, size = records + 1, spans + item.spans, size + len(item.record.body)
-            if size >= _GROUP_BYTES:
-                end = log.write(group)
-                group, size = [], 0
-                if log.backlog_bytes() > _BACKLOG_BYTES:
-                    _drain(home, end, options)
-            if progress is not None:
-                progress(records)
-        if group:
-            end = log.write(group)
-    finally:
-        log.close()
-    if records:
-        _drain(home, end, options)
-    problems += [f"{path}: {n - _COMPLAINTS} more of its parts are bad" for path, n in bad.items() if n > _COMPLAINTS]
-    return ImportReport(len(found), records, spans, tuple(problems))
+    sources = [(IMPORTER, Source(str(path), path)) for path in files(paths)]
+    told = None if progress is None else lambda _source, _share, records: progress(records)
+    return import_sources(home, sources, options, told, again=True)
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
@@ -113,11 +72,11 @@ def files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(p for p in path.rglob("*") if p.is_file() and _suffix(p) in _SUFFIXES)
+            found += sorted(p for p in path.rglob("*") if p.is_file() and suffix(p) in SUFFIXES)
         elif not path.exists():
             raise UsageError(f"{path} does not exist.")
-        elif _suffix(path) not in _SUFFIXES:
-            raise UsageError(f"{path} is not an OTLP file by its name.", f"Known are {', '.join(_SUFFIXES)}, also .gz.")
+        elif suffix(path) not in SUFFIXES:
+            raise UsageError(f"{path} is not an OTLP file by its name.", f"Known are {', '.join(SUFFIXES)}, also .gz.")
         else:
             found.append(path)
     return found
@@ -126,24 +85,43 @@ def files(paths: Sequence[Path]) -> list[Path]:
 def read_paths(paths: Sequence[Path]) -> Iterator[Imported]:
     """The requests and problems of files and folders, in order. Raises UsageError for a path that does not exist."""
     for path in files(paths):
-        try:
-            with _opened(path) as file:
-                yield from _read(path, file)
-        except (OSError, EOFError, BROKEN) as error:
-            yield Imported(path, None, None, f"cannot be read to its end: {error}")
+        yield from read_file(path)
+
+
+def read_file(path: Path) -> Iterator[Imported]:
+    """The requests and problems of one file."""
+    try:
+        with opened(path) as (file, share):
+            for item in _read(path, file):
+                yield dataclasses.replace(item, share=share())
+    except (OSError, EOFError, BROKEN) as error:
+        yield Imported(path, None, None, f"cannot be read to its end: {error}")
+
+
+def _read_source(source: Source) -> Iterator[Item]:
+    assert source.path is not None
+    for found in read_file(source.path):
+        yield Item(found.line, record=found.record, counted=found.spans, problem=found.problem, share=found.share)
+
+
+def _recognises(sample: Sample) -> bool:
+    return sample.kind == ".pb" or any(name in sample.first for names in _SIGNALS.values() for name in names)
+
+
+IMPORTER = Importer("otlp", "OTLP requests: JSON, JSON lines, protobuf", _recognises, _read_source)
 
 
 def _read(path: Path, file: IO[bytes]) -> Iterator[Imported]:
-    suffix = _suffix(path)
-    if suffix == ".jsonl":
+    packed = file.peek(8)[4:8] == _ZSTD  # type: ignore[attr-defined]
+    if suffix(path) == ".jsonl" and not packed:
         for number, line in enumerate(file, 1):
             yield from _json(path, number, line)
         return
     body = file.read()
-    if suffix == ".pb":
+    if suffix(path) == ".pb" or packed:
         parts = _framed(body)
         for number, part in enumerate(parts or [body], 1):
-            yield _protobuf(path, number if parts else None, part)
+            yield from _framed_request(path, number if parts else None, part)
         return
     try:
         whole = orjson.loads(body)
@@ -182,6 +160,21 @@ def _json(path: Path, line: int | None, body: bytes) -> Iterator[Imported]:
         yield Imported(path, line, None, _unknown(body))
 
 
+def _framed_request(path: Path, number: int | None, part: bytes) -> Iterator[Imported]:
+    if part.startswith(_ZSTD):
+        import pyarrow as pa
+
+        try:
+            part = pa.CompressedInputStream(pa.BufferReader(part), "zstd").read(_INFLATED_BYTES)
+        except (pa.ArrowException, OSError) as error:
+            yield Imported(path, number, None, f"not zstd: {error}")
+            return
+        if part.startswith((b"{", b"[")):
+            yield from _json(path, number, part)
+            return
+    yield _protobuf(path, number, part)
+
+
 def _unknown(body: bytes) -> str:
     try:
         otlp.inspect(body, "traces", "json")
@@ -218,35 +211,3 @@ def _framed(body: bytes) -> list[bytes]:
         parts.append(body[at + 4 : end])
         at = end
     return parts if at == len(body) else []
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The content, inflated if it is gzip; by its first bytes, since some taps keep bodies compressed as they came."""
-    with path.open("rb") as file:
-        packed = file.peek(2)[:2] == b"\x1f\x8b"
-        yield cast(IO[bytes], igzip.IGzipFile(fileobj=file, mode="rb")) if packed else file  # type: ignore[no-untyped-call]
-
-
-def _suffix(path: Path) -> str:
-    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-
-
-def _drain(home: Path, end: wal.Position, options: ConverterOptions) -> None:
-    """Wait until the lake has everything before `end`: by the collector's converter, or by running one here."""
-    waited = False
-    while (done := wal.consumed(home / "wal")) < end:
-        if collector_runs(home):
-            waited = True
-            time.sleep(0.1)
-            continue
-        from ingest import converter
-
-        try:
-            converter.run(home, options, lambda: True)
-            return
-        except HomeError:
-            if not collector_runs(home) and wal.consumed(home / "wal") == done:
-                raise
-    if waited:
-        time.sleep(options.quiet_s + options.commit_s)  # until the collector has settled the traces, too
