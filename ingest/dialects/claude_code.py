@@ -34,6 +34,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "claude_code",
+    ("span.type",),
     kind,
     {
         "model_requested": ("model",),

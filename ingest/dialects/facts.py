@@ -93,7 +93,8 @@ def silent(attributes: Attributes) -> Kind | None:
 class Dialect:
     """One convention.
 
-    `kind` says what a span is, by its attributes, or None when this convention does not say. `fields` maps a field of
+    `kind` says what a span is, by its attributes, or None when this convention does not say; it is asked only about
+    spans with one of the attributes in `marks`, and only what it says brings `repair` about. `fields` maps a field of
     LlmFacts, or one of `registry.CONTENT_FIELDS`, to the keys that may hold it, in order of precedence; `inside` maps a
     key that holds a JSON object to the fields in it, each with the paths where it may be ("a.b" is b in a). `indexed`
     maps a content field to the prefixes under which a list is spread over keys (`gen_ai.prompt.0.role`). `ignored` are
@@ -101,6 +102,7 @@ class Dialect:
     """
 
     name: str
+    marks: tuple[str, ...] = ()
     kind: Callable[[Attributes], Kind | None] = silent
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     inside: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

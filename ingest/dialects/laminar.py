@@ -13,6 +13,7 @@ kind = by(
 
 DIALECT = Dialect(
     "laminar",
+    ("lmnr.span.type",),
     kind,
     {
         "session_id": (_PROPERTIES + "session_id",),

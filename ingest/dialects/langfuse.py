@@ -42,10 +42,29 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
     details = structure(attributes.get("langfuse.observation.usage_details"))
     if isinstance(details, dict) and "input_tokens" not in values and "output_tokens" not in values:
         values.update({name: found for name, found in usage(details).items() if found is not None})
+    if '"tool"' in (sent := str(values.get("input", ""))) and '"function"' in sent:
+        _split_tools(values)
     if "agent" not in values and (name := agent_under(attributes, _METADATA)):
         values["agent"] = name
     if attributes.get("langfuse.observation.level") == "ERROR":
         values.setdefault("error_type", "error")
+
+
+def _split_tools(values: dict[str, object]) -> None:
+    """The LangChain handler puts the tools offered among the messages, as messages of role "tool"."""
+    sent = structure(values["input"])
+    if not isinstance(sent, list):
+        return
+    offered = [item["content"] for item in sent if _is_tool(item)]
+    if offered:
+        values["input"] = [item for item in sent if not _is_tool(item)]
+        values.setdefault("tools", offered)
+
+
+def _is_tool(item: object) -> bool:
+    if not isinstance(item, dict) or item.get("role") != "tool" or not isinstance(said := item.get("content"), dict):
+        return False
+    return said.get("type") == "function" and isinstance(said.get("function"), dict)
 
 
 def usage(details: Mapping[str, object]) -> dict[str, int | None]:
@@ -82,6 +101,7 @@ def _any(details: Mapping[str, object], names: tuple[str, ...]) -> int | None:
 
 DIALECT = Dialect(
     "langfuse",
+    ("langfuse.observation.type",),
     kind,
     {
         "model_returned": ("langfuse.observation.model.name",),

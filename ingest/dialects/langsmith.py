@@ -37,6 +37,7 @@ _DETAILS = {
 
 DIALECT = Dialect(
     "langsmith",
+    ("langsmith.span.kind",),
     kind,
     {
         "provider": (_METADATA + "ls_provider",),

@@ -31,13 +31,7 @@ _PROXY_KEYS = ("metadata.user_api_key_hash", "metadata.user_api_key_request_rout
 
 
 def kind(attributes: Attributes) -> Kind | None:
-    """By the operation's name, or `llm.request.type`, of a span that LiteLLM made."""
-    if (
-        "litellm.call_id" not in attributes
-        and "litellm.provider.model" not in attributes
-        and "hidden_params" not in attributes
-    ):
-        return None
+    """By the operation's name, or `llm.request.type`."""
     for key in ("gen_ai.operation.name", "llm.request.type"):
         if isinstance(said := attributes.get(key), str) and said.lower() in _KINDS:
             return _KINDS[said.lower()]
@@ -65,6 +59,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "litellm",
+    ("litellm.call_id", "litellm.provider.model", "hidden_params"),
     kind,
     {
         "stream": ("llm.is_streaming",),

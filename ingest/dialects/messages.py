@@ -62,14 +62,18 @@ def content(
     tools: object = None,
     calls: object = None,
     reasoning: object = None,
+    spare: object = None,
 ) -> Content:
     """Canonical content from attribute values: messages in, messages out, system instructions, tool definitions; tool
-    calls and reasoning of an answer that came apart from its text."""
+    calls and reasoning of an answer that came apart from its text. `spare` is another account of the answer, for when
+    the first one says nothing."""
     before = canonical(system, "system")
     given = canonical(prompt, "user")
     if before and given and given[0].get("role") in ("system", "developer"):
         before = []
     found = canonical(answer, "assistant")
+    if spare is not None and not any(message["content"] or message.get("tool_calls") for message in found):
+        found = canonical(spare, "assistant") or found
     asked, thought = structure(calls), text(reasoning)
     if asked or thought:
         found = found or [{"role": "assistant", "content": ""}]
@@ -206,6 +210,8 @@ def _item(item: object, role: str, depth: int) -> list[Message]:
 
 def _choice(choice: Mapping[str, object]) -> list[Message]:
     inner = structure(choice.get("message")) or choice.get("message")
+    if isinstance(inner, dict) and "tool_calls" in choice and "tool_calls" not in inner:
+        inner = {**inner, "tool_calls": choice["tool_calls"]}
     messages = parts.message(inner, "assistant") if isinstance(inner, dict) else canonical(inner, "assistant")
     reason = choice.get("finish_reason")
     if messages and isinstance(reason, str):

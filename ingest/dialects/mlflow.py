@@ -43,6 +43,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "mlflow",
+    ("mlflow.spanType",),
     kind,
     {
         "provider": ("mlflow.llm.provider",),

@@ -56,6 +56,7 @@ _METADATA = {
 
 DIALECT = Dialect(
     "openinference",
+    ("openinference.span.kind",),
     kind,
     {
         "provider": ("llm.provider", "llm.system"),

@@ -32,6 +32,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "openllmetry",
+    ("traceloop.span.kind", "llm.request.type"),
     kind,
     {
         "model_requested": ("llm.request.model",),

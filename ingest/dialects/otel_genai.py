@@ -31,6 +31,7 @@ def kind(attributes: Attributes) -> Kind | None:
 
 DIALECT = Dialect(
     "otel_genai",
+    ("gen_ai.operation.name",),
     kind,
     {
         "provider": ("gen_ai.provider.name", "gen_ai.system"),
@@ -89,6 +90,9 @@ DIALECT = Dialect(
         "gen_ai.operation.name",
         "gen_ai.request.",
         "gen_ai.response.finish_reasons",
+        "gen_ai.response.reasoning_effort",
+        "gen_ai.response.service_tier",
+        "gen_ai.response.system_fingerprint",
         "gen_ai.usage.total_tokens",
         "gen_ai.usage.text.",
         "gen_ai.usage.image.",

@@ -61,6 +61,9 @@ _ENOUGH_BYTES = 64
 """Shorter texts are no images, whatever they are called."""
 
 
+_WRAPPED = frozenset({"lc", "function_call", "vector"})
+
+
 def is_speaker(value: object) -> bool:
     """Whether a text is the name of a role."""
     return isinstance(value, str) and value in _SPEAKERS
@@ -78,9 +81,12 @@ def is_part(item: object) -> bool:
 
 def message(given: Mapping[str, object], role: str) -> list[Message]:
     """One message, or several when one holds the answers of several tools."""
-    given, role = _unwrapped(given, role)
-    if is_part(given):
-        given = {"parts": [given]}
+    if (simple := _simple(given)) is not None:
+        return [simple]
+    if "role" not in given or not given.keys().isdisjoint(_WRAPPED):
+        given, role = _unwrapped(given, role)
+        if is_part(given):
+            given = {"parts": [given]}
     said = given.get("role")
     who = _ROLES.get(said, said) if isinstance(said, str) and said else role
     inside = given.get("parts") if isinstance(given.get("parts"), list) else given.get("content")
@@ -113,7 +119,10 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
                 others.append(noted(part))
     elif inside is not None:
         texts.append(as_text(inside))
-    calls.extend(call(asked) if isinstance(asked, dict) else asked for asked in _asked(given))
+    if not given.keys().isdisjoint(_ASKING):
+        known = {one["id"] for one in calls if isinstance(one, dict) and one["id"]}
+        listed_calls = [call(asked) if isinstance(asked, dict) else asked for asked in _asked(given)]
+        calls.extend(one for one in listed_calls if not isinstance(one, dict) or one["id"] not in known)
     texts = [text for text in texts if text] if len(texts) > 1 else texts
     result: Message = {"role": who, "content": "\n".join(texts)}
     if others:
@@ -136,6 +145,28 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
     return [result, *answers]
 
 
+def _simple(given: Mapping[str, object]) -> Message | None:
+    """A message of one text and nothing else, which is what most are."""
+    said, inside = given.get("role"), given.get("parts") or given.get("content")
+    if not isinstance(said, str) or not said or not given.keys() <= _PLAIN:
+        return None
+    if isinstance(inside, list):
+        part = inside[0] if len(inside) == 1 else None
+        if not isinstance(part, dict) or part.get("type") != "text" or len(part) != 2:
+            return None
+        inside = part.get("content", part.get("text"))
+    elif _looks_like_parts(inside):
+        return None
+    if not isinstance(inside, str):
+        return None
+    found: Message = {"role": _ROLES.get(said, said), "content": inside}
+    if isinstance(reason := given.get("finish_reason"), str):
+        found["finish_reason"] = reason
+    return found
+
+
+_PLAIN = frozenset({"role", "content", "parts", "name", "finish_reason"})
+_ASKING = frozenset({"tool_calls", "additional_kwargs"})
 _ARGUMENTS = frozenset({"arguments", "input", "args"})
 _EMPTY = frozenset(
     {"role", "content", "parts", "type", "name", "id", "finish_reason", "tool_calls", "refusal", "tool_call_id"}
@@ -214,13 +245,15 @@ def _asked(given: Mapping[str, object]) -> list[object]:
 
 def _typed(part: Mapping[str, object]) -> Mapping[str, object]:
     """The part with a type, out of its wrapping."""
-    if len(part) == 1 and isinstance(inner := part.get("message_content"), dict):
-        return inner
+    if isinstance(inner := part.get("message_content"), dict):
+        asked = part.get("tool_call")
+        return {**inner, **asked} if isinstance(asked, dict) else inner
     if "type" in part:
         return part
-    for key, kind in _UNTYPED.items():
-        if isinstance(inner := part.get(key), dict):
-            return {**inner, "type": kind}
+    if "text" not in part:
+        for key, kind in _UNTYPED.items():
+            if isinstance(inner := part.get(key), dict):
+                return {**inner, "type": kind}
     return part
 
 

@@ -9,7 +9,6 @@ _NAMES = ("id", "version", "action", "propensity", "arm", "candidates", "probabi
 
 DIALECT = Dialect(
     "policy",
-    lambda attributes: None,
-    {f"policy_{name}": tuple(prefix + name for prefix in _PREFIXES) for name in _NAMES},
+    fields={f"policy_{name}": tuple(prefix + name for prefix in _PREFIXES) for name in _NAMES},
     ignored=(*_PREFIXES, "retroute."),
 )

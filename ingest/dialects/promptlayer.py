@@ -34,6 +34,7 @@ def kind(attributes: Attributes) -> Kind | None:
 
 DIALECT = Dialect(
     "promptlayer",
+    ("node_type", "openai_agents.span_type"),
     kind,
     {
         "agent": ("openai_agents.agent.name",),

@@ -19,6 +19,7 @@ def kind(attributes: Attributes) -> Kind | None:
 
 DIALECT = Dialect(
     "pydantic_ai",
+    ("agent_name", "gen_ai.tool.name"),
     kind,
     {
         "agent": ("agent_name",),

@@ -8,13 +8,14 @@ only then from within JSON objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from ingest import providers
 from ingest.dialects import (
     claude_code,
     flattened,
+    frameworks,
     laminar,
     langfuse,
     langsmith,
@@ -50,6 +51,7 @@ DIALECTS: tuple[Dialect, ...] = (
     strands.DIALECT,
     openlit.DIALECT,
     promptlayer.DIALECT,
+    frameworks.DIALECT,
     policy.DIALECT,
 )
 
@@ -57,9 +59,11 @@ CONTENT_FIELDS = (
     *("input", "output", "system", "tools", "tool_arguments", "tool_result"),
     *("raw_input", "raw_output"),  # what went in and came out of a step, where nothing better tells
     *("answer_calls", "answer_reasoning"),  # parts of an answer that came apart from its text
-    "told_events",  # a conversation as a list of events
+    *("told_events", "spare_output"),  # a conversation as a list of events; a second account of an answer
 )
 """Fields that hold texts: kept apart from the facts."""
+
+_CONTENT = frozenset(CONTENT_FIELDS)
 
 _GENERAL = frozenset(
     {
@@ -100,14 +104,18 @@ class _Inner:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where the value of an attribute goes; the lowest rank wins. `path`: it is one piece of a list."""
+    """Where the value of an attribute goes; the lowest rank wins. `field` "": nowhere. `path`: it is one piece of a list."""
 
-    field: str | None
+    field: str
     rank: int
     parse: Callable[[object], object]
     inside: tuple[_Inner, ...] = ()
     path: flattened.Path = ()
     texts: bool = False
+    marks: tuple[int, ...] = ()
+    """The dialects, by their place, that may say what a span with this attribute is."""
+    special: bool = False
+    """Whether there is more to do than to parse one value."""
 
 
 def _parser(dialect: Dialect, field: str) -> Callable[[object], object]:
@@ -139,28 +147,44 @@ def _tables(dialects: Iterable[Dialect]) -> tuple[dict[str, _Slot], dict[str, _S
                 slots.setdefault(key, _Slot(field, rank, _parser(dialect, field), found, (), field in CONTENT_FIELDS))
         for key, listed in inner.items():
             if (known := slots.get(key)) is None:
-                slots[key] = _Slot(None, _LAST, values.text, tuple(listed))
+                slots[key] = _Slot("", _LAST, values.text, tuple(listed))
             else:
-                both = (*known.inside, *listed)
-                slots[key] = _Slot(known.field, known.rank, known.parse, both, (), known.texts)
+                slots[key] = replace(known, inside=(*known.inside, *listed))
+    for place, dialect in enumerate(DIALECTS):
+        for key in dialect.marks:
+            known = slots.get(key, _KNOWN)
+            slots[key] = replace(known, marks=(*known.marks, place))
+    for key, slot in slots.items():
+        if not slot.field or slot.texts or slot.marks or slot.inside:
+            slots[key] = replace(slot, special=True)
     return slots, prefixes
 
 
+class _Routes(dict[str, _Slot]):
+    """The slot of every key seen; those that stand in no table are looked up once."""
+
+    def __missing__(self, key: str) -> _Slot:
+        slot = _elsewhere(key)
+        if len(self) < _MOST_ROUTES:
+            self[key] = slot
+        return slot
+
+
+_MOST_ROUTES = 16384
+_KNOWN = _Slot("", _LAST, values.text)
+_UNKNOWN = _Slot("", _LAST, values.text, special=True)
 _SLOTS, _PREFIXES = _tables(sorted(DIALECTS, key=lambda dialect: dialect is not otel_genai.DIALECT))
 _IGNORED_KEYS = frozenset(key for dialect in DIALECTS for key in dialect.ignored if not key.endswith("."))
 _IGNORED_PREFIXES = tuple(key for dialect in DIALECTS for key in dialect.ignored if key.endswith("."))
-_KNOWN = _Slot(None, _LAST, values.text)
-_UNKNOWN = _Slot(None, _LAST, values.text)
+_ROUTES = _Routes(_SLOTS)
 
 CONTENT_KEYS = frozenset(key for key, slot in _SLOTS.items() if slot.texts)
 """Attribute keys that hold texts. `holds_text` also knows those of lists that are spread over keys."""
 
-_KINDS = tuple((dialect, dialect.kind) for dialect in DIALECTS)
-
 
 def holds_text(key: str) -> bool:
     """Whether an attribute holds texts of a call."""
-    return (_SLOTS.get(key) or _elsewhere(key)).texts
+    return _ROUTES[key].texts
 
 
 def read(span: Span) -> Reading:
@@ -168,45 +192,55 @@ def read(span: Span) -> Reading:
     attributes = span.attributes
     found: dict[str, object] = {}
     ranks: dict[str, int] = {}
-    kept: dict[str, object] = {}
+    texty: list[str] = []
     unknown: list[str] = []
     nested: list[tuple[_Slot, object]] = []
     spread: dict[tuple[str, int], list[tuple[flattened.Path, object]]] = {}
+    marked: set[int] = set()
+    routes = _ROUTES
     for key, value in attributes.items():
-        slot = _SLOTS.get(key)
-        if slot is None:
-            slot = _elsewhere(key)
+        slot = routes[key]
+        if slot is _KNOWN:
+            continue
+        field = slot.field
+        if slot.special:
             if slot is _UNKNOWN:
                 unknown.append(key)
-        field = slot.field
-        if not slot.texts:
-            kept[key] = value
-        if slot.inside:
-            nested.append((slot, value))
-        if field is None:
-            continue
-        if slot.path:
-            spread.setdefault((field, slot.rank), []).append((slot.path, value))
-        elif slot.rank < ranks.get(field, _LAST) and (parsed := slot.parse(value)) is not None:
+                continue
+            if slot.texts:
+                texty.append(key)
+            if slot.marks:
+                marked.update(slot.marks)
+            if slot.inside:
+                nested.append((slot, value))
+            if not field:
+                continue
+            if slot.path:
+                spread.setdefault((field, slot.rank), []).append((slot.path, value))
+                continue
+        if slot.rank < ranks.get(field, _LAST) and (parsed := slot.parse(value)) is not None:
             found[field] = parsed
             ranks[field] = slot.rank
-    for field, rank in sorted(spread, key=lambda place: place[1]):
+    for field, rank in sorted(spread, key=itemgetter(1)) if spread else ():
         if rank < ranks.get(field, _LAST):
             found[field] = flattened.gathered(spread[field, rank])
             ranks[field] = rank
+        elif field == "output":
+            found["spare_output"] = flattened.gathered(spread[field, rank])
     if nested:
         _look_inside(nested, found)
     kind: Kind | None = None
     named: str | None = None
     by_span = False
-    for dialect, kind_of in _KINDS:
-        if said := kind_of(attributes):
+    for place in sorted(marked):
+        dialect = DIALECTS[place]
+        if said := dialect.kind(attributes):
             if kind is None:
                 kind, named = said, dialect.name
             by_span = by_span or dialect.named
             if dialect.repair:
                 dialect.repair(attributes, found)
-    texts = {field: found.pop(field) for field in CONTENT_FIELDS if field in found} if found else {}
+    texts = {field: found.pop(field) for field in found.keys() & _CONTENT} if found else {}
     if kind is None:
         kind, named = _by_what_is_there(attributes, found, texts)
     _name_the_step(kind, found, span.name if by_span else None)
@@ -217,7 +251,14 @@ def read(span: Span) -> Reading:
         found["tools_offered"] = messages.tool_names(tools)
     call_id = found.pop("tool_call_id", None)
     content = _content(span, kind, texts, found.get("tool"), call_id)
-    return Reading(LlmFacts(kind, named, **found), content, kept, tuple(unknown))  # type: ignore[arg-type]
+    return Reading(LlmFacts(kind, named, **found), content, _without(attributes, texty), tuple(unknown))  # type: ignore[arg-type]
+
+
+def _without(attributes: Attributes, texty: list[str]) -> Attributes:
+    if not texty:
+        return attributes
+    left_out = set(texty)
+    return {key: value for key, value in attributes.items() if key not in left_out}
 
 
 def _look_inside(nested: Iterable[tuple[_Slot, object]], found: dict[str, object]) -> None:
@@ -270,6 +311,8 @@ def _content(span: Span, kind: Kind, texts: dict[str, object], tool: object, cal
             arguments, result = arguments or told_arguments, result or told_result
         if arguments is not None or result is not None:
             return messages.tool_content(values.text(tool), values.text(call_id), arguments, result)
+    if kind == "embedding":  # vectors are no texts
+        texts = {field: value for field, value in texts.items() if field not in ("output", "raw_output")}
     if not texts and not carried:
         return Content()
     own = messages.content(
@@ -279,6 +322,7 @@ def _content(span: Span, kind: Kind, texts: dict[str, object], tool: object, cal
         texts.get("tools"),
         texts.get("answer_calls"),
         texts.get("answer_reasoning"),
+        texts.get("spare_output"),
     )
     if "told_events" in texts:
         own = _together(own, messages.from_listed_events(texts["told_events"]))
@@ -325,11 +369,10 @@ def _exception(span: Span) -> str | None:
     return None
 
 
-@lru_cache(maxsize=16384)
 def _elsewhere(key: str) -> _Slot:
     """The slot of a key that stands in no table by itself."""
     for start, slot in _PREFIXES.items():
         if key.startswith(start) and key[len(start) : len(start) + 1].isdecimal():
-            return _Slot(slot.field, slot.rank, slot.parse, (), flattened.path_of(key[len(start) :]), True)
+            return _Slot(slot.field, slot.rank, slot.parse, (), flattened.path_of(key[len(start) :]), True, (), True)
     known = key in _IGNORED_KEYS or key.partition(".")[0] in _GENERAL or key.startswith(_IGNORED_PREFIXES)
     return _KNOWN if known else _UNKNOWN

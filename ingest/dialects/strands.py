@@ -26,6 +26,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "strands",
+    ("gen_ai.system", "gen_ai.provider.name"),
     kind,
     {"cache_write_tokens": ("gen_ai.usage.cache_write_input_tokens",)},
     ignored=("event_loop.", "gen_ai.event.", "tags"),

@@ -8,12 +8,13 @@ import math
 import orjson
 
 _NOTHING = {"", "none", "null", "undefined"}
+_LONGEST_NOTHING = 32
 
 
 def text(value: object) -> str | None:
     """A non-empty text; numbers as text. 'None' and 'null' are how some emitters write nothing."""
     if isinstance(value, str):
-        return None if value.strip().lower() in _NOTHING else value
+        return value if len(value) > _LONGEST_NOTHING or value.strip().lower() not in _NOTHING else None
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -85,7 +86,7 @@ def dumps(value: object) -> str:
 
 
 def _from_repr(value: str) -> object:
-    if not value.startswith(("{", "[")) or len(value) > 100_000:
+    if not value.startswith(("{", "[")) or value.startswith(('{"', '[{"', '["')) or len(value) > 100_000:
         return None
     try:
         found = ast.literal_eval(value)

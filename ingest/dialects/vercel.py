@@ -34,6 +34,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
 
 DIALECT = Dialect(
     "vercel",
+    ("ai.operationId",),
     kind,
     {
         "provider": ("ai.model.provider",),
