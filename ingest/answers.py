@@ -1,12 +1,13 @@
-"""HTTP answers of the receiver: success, partial success, and a google.rpc.Status for all that is refused. Pure."""
+"""Answers of the receiver: success, partial success, and a google.rpc.Status for all that is refused. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import orjson
-from google.protobuf.any_pb2 import Any
-from google.rpc.error_details_pb2 import BadRequest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
@@ -14,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ingest.otlp import Counts, Encoding, Signal
 
+RETRY_S = 1  # exporters give up 10 s after the first try
 MEDIA_TYPES: dict[Encoding, str] = {"protobuf": "application/x-protobuf", "json": "application/json"}
 _CODES = {400: 3, 401: 16, 404: 5, 405: 12, 413: 8, 415: 3, 500: 13, 503: 14}  # HTTP status -> google.rpc.Code
 _LONGEST_MESSAGE = 2000  # characters; a response must stay small whatever was sent
@@ -30,7 +32,7 @@ class Answer:
 
 
 class RefusalError(Exception):
-    """A request that is not served: an HTTP status and the sentence for its Status body."""
+    """A request that is not served: an HTTP status and the sentence for its Status."""
 
     def __init__(self, status: int, message: str, *headers: tuple[str, str]) -> None:
         super().__init__(message)
@@ -38,27 +40,25 @@ class RefusalError(Exception):
         self.message = message[:_LONGEST_MESSAGE]
         self.headers = headers
 
-    def answer(self, encoding: Encoding) -> Answer:
-        """The refusal in the encoding of the request. A 400 also says what violated which part (BadRequest)."""
-        code = _CODES[self.status]
-        if encoding == "json":
-            status: dict[str, object] = {"code": code, "message": self.message}
-            if self.status == 400:
-                violation = {"field": "body", "description": self.message}
-                kind = "type.googleapis.com/google.rpc.BadRequest"
-                status["details"] = [{"@type": kind, "fieldViolations": [violation]}]
-            return Answer(self.status, orjson.dumps(status), MEDIA_TYPES["json"], self.headers)
-        message = Status(code=code, message=self.message)
+    def rpc_status(self) -> Status:
+        """The Status. A 400 says what violated which part (BadRequest), a 503 when to try again (RetryInfo)."""
+        status = Status(code=_CODES[self.status], message=self.message)
         if self.status == 400:
-            detail = Any()
-            detail.Pack(BadRequest(field_violations=[{"field": "body", "description": self.message}]))
-            message.details.append(detail)
-        return Answer(self.status, message.SerializeToString(), MEDIA_TYPES["protobuf"], self.headers)
+            status.details.add().Pack(BadRequest(field_violations=[{"field": "body", "description": self.message}]))
+        elif self.status == 503:
+            status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_S)))
+        return status
+
+    def answer(self, encoding: Encoding) -> Answer:
+        """The refusal over HTTP, in the encoding of the request."""
+        status = self.rpc_status()
+        body = orjson.dumps(MessageToDict(status)) if encoding == "json" else status.SerializeToString()
+        return Answer(self.status, body, MEDIA_TYPES[encoding], self.headers)
 
 
 def overloaded(message: str) -> RefusalError:
     """503: the client is to send the same again in a second. Exporters before 2026 drop their batch at a 429."""
-    return RefusalError(503, message, ("retry-after", "1"))
+    return RefusalError(503, message, ("retry-after", str(RETRY_S)))
 
 
 def accepted(counts: Counts, signal: Signal, encoding: Encoding) -> Answer:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import ipaddress
 import json
 import os
 import signal
@@ -17,46 +15,68 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import uvicorn
 import uvloop
 
 from ingest.converter_child import ConverterChild
-from ingest.errors import UsageError
+from ingest.grpc_receiver import GrpcReceiver
 from ingest.home import collector_lock, open_home, replace_file
+from ingest.intake import DEFAULTS, ReceiverOptions
+from ingest.listen import Listen, Tls, listening, resolve
 from ingest.options import ConverterOptions
-from ingest.receiver import Receiver, ReceiverOptions
+from ingest.receiver import Receiver
 from ingest.wal import Wal
 
 _REQUESTS_S = 10  # for requests in flight when stopping
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a collector listens: numbers in place of names and of port 0."""
+
+    host: str
+    port: int
+    grpc_port: int
+    tls: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{host}:{self.port} and over gRPC at {scheme}://{host}:{self.grpc_port}"
+
+
 def run(
     home: Path,
-    host: str,
-    port: int,
-    grpc_port: int,
+    listen: Listen,
     options: ConverterOptions,
-    tokens: tuple[str, ...] = (),
-    cors: tuple[str, ...] = (),
-    ready: Callable[[str, int], None] | None = None,
+    rights: ReceiverOptions = DEFAULTS,
+    ready: Callable[[Address], None] | None = None,
 ) -> None:
-    """Serve OTLP/HTTP on host:port (0: a free one) into the home; returns after a graceful stop.
+    """Serve OTLP over HTTP and gRPC into the home; returns after a graceful stop.
 
     `ready` is called with the address once requests are served, and by default says so on stderr; collector.json holds
-    the same. Raises UsageError when
-    the address cannot be had or is beyond loopback without a token, HomeError when the home cannot be used or another
-    collector serves it.
+    the same. Raises UsageError when an address cannot be had or is beyond loopback without a token or a certificate
+    cannot be used, HomeError when the home cannot be used or another collector serves it.
     """
-    address = _resolve(host, port, tokens)
-    with collector_lock(open_home(home, create=True)), _listen(host, address) as listener, _opened(home) as wal:
+    address = resolve(listen.host, listen.port, guarded=bool(rights.tokens))
+    if listen.tls is not None:
+        listen.tls.check()
+    with (
+        collector_lock(open_home(home, create=True)),
+        listening(listen.host, address) as listener,
+        _opened(home) as wal,
+    ):
+        _require_free(listen)
         child = ConverterChild(home, options)
         child.start()
         try:
-            receiver = Receiver(wal, ReceiverOptions(tokens=tokens, cors=cors), state=child.state)
+            receiver = Receiver(wal, rights, state=child.state)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(receiver, listener, child, home / "collector.json", ready or _say))
+                runner.run(_serve(receiver, listener, listen, child, home / "collector.json", ready or _say))
         finally:
             child.stop()
 
@@ -76,9 +96,10 @@ class _Server(uvicorn.Server):
 async def _serve(
     receiver: Receiver,
     listener: socket.socket,
+    listen: Listen,
     child: ConverterChild,
     said: Path,
-    ready: Callable[[str, int], None],
+    ready: Callable[[Address], None],
 ) -> None:
     config = uvicorn.Config(
         receiver,
@@ -92,30 +113,55 @@ async def _serve(
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_REQUESTS_S,
+        ssl_certfile=listen.tls.certificate if listen.tls else None,
+        ssl_keyfile=listen.tls.key if listen.tls else None,
     )
-    server = _Server(config)
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, server.stop)
     host, port = listener.getsockname()[:2]
+    server, rpc = _Server(config), GrpcReceiver(receiver.intake)
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        server.stop()
+        ending.append(loop.create_task(rpc.stop(0 if server.force_exit else _REQUESTS_S)))
+
+    grpc_port = await rpc.start(host, listen.grpc_port, _credentials(listen.tls))
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop)
     serving = loop.create_task(server.serve(sockets=[listener]))
     watching = loop.create_task(child.watch())
     try:
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if server.started:
-            address = {"pid": os.getpid(), "host": host, "port": port, "started_ns": time.time_ns()}
-            replace_file(said, json.dumps(address) + "\n")
-            ready(host, port)
+            address = Address(host, port, grpc_port, listen.tls is not None)
+            at = {"host": host, "port": port, "grpc_port": grpc_port, "tls": address.tls}
+            replace_file(said, json.dumps({"pid": os.getpid(), **at, "started_ns": time.time_ns()}) + "\n")
+            ready(address)
         await serving
+        await asyncio.gather(*ending)
     finally:
+        await rpc.stop(0)
         watching.cancel()
         said.unlink(missing_ok=True)
 
 
-def _say(host: str, port: int) -> None:
-    place = f"[{host}]" if ":" in host else host
-    print(f"Receiving OTLP at http://{place}:{port}; Ctrl-C stops.", file=sys.stderr, flush=True)
+def _credentials(tls: Tls | None) -> grpc.ServerCredentials | None:
+    if tls is None:
+        return None
+    return grpc.ssl_server_credentials([(tls.key.read_bytes(), tls.certificate.read_bytes())])
+
+
+def _require_free(listen: Listen) -> None:
+    """Raises UsageError when the gRPC port is in use, before the converter is started; gRPC itself says it worse."""
+    if listen.grpc_port:
+        target = resolve(listen.host, listen.grpc_port, guarded=True)
+        with listening(listen.host, target, "--grpc-port"):
+            pass
+
+
+def _say(address: Address) -> None:
+    print(f"Receiving OTLP at {address}; Ctrl-C stops.", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -126,34 +172,3 @@ def _opened(home: Path) -> Iterator[Wal]:
         yield wal
     finally:
         wal.close()
-
-
-def _resolve(host: str, port: int, tokens: tuple[str, ...]) -> tuple[socket.AddressFamily, tuple[object, ...]]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"Cannot listen on {host}:{port}: {error}.") from None
-    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    if not tokens and not ipaddress.ip_address(str(address[0])).is_loopback:
-        raise UsageError(
-            f"Refusing to listen on {host} without a token: anyone on the network could send.",
-            "Set collector.tokens in retroute.toml, or listen on 127.0.0.1.",
-        )
-    return family, address
-
-
-@contextlib.contextmanager
-def _listen(host: str, target: tuple[socket.AddressFamily, tuple[object, ...]]) -> Iterator[socket.socket]:
-    family, address = target
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(2048)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise UsageError(
-                    f"Port {address[1]} on {host} is in use.", "Use another --port; --port 0 takes a free one."
-                ) from None
-            raise UsageError(f"Cannot listen on {host}:{address[1]}: {error.strerror}.") from None
-        yield listener

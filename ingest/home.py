@@ -6,7 +6,7 @@ lake/             the lake's catalogue and data
 runs/ bundles/    what the optimizer made
 retroute.toml     settings, if any
 collector.lock    held by the running collector
-collector.json    {pid, host, port, started_ns} while one runs
+collector.json    {pid, host, port, grpc_port, tls, started_ns} while one runs
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def running_collector(home: Path) -> str:
     """Where the collector says that it listens, as text for people; "" when it does not say."""
     try:
         said = json.loads((home / "collector.json").read_text())
-        return f"pid {said['pid']}, http://{said['host']}:{said['port']}"
+        scheme = "https" if said.get("tls") else "http"
+        return f"pid {said['pid']}, {scheme}://{said['host']}:{said['port']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ingest.errors import AppError, UsageError, WorkError
+from ingest.errors import AppError, ConfigError, UsageError, WorkError
 
 if TYPE_CHECKING:
+    from ingest.intake import ReceiverOptions
+    from ingest.listen import Listen
     from ingest.options import ConverterOptions
-    from optimizer.config import Settings
+    from optimizer.config import CollectorSettings, Settings
 
 INTERRUPTED = 130
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,22 +77,48 @@ def cli() -> None:
 @home_option
 @click.option("--host", metavar="HOST", help="Address to listen on. [default: 127.0.0.1]")
 @click.option("--port", type=int, metavar="PORT", help="OTLP/HTTP port; 0 takes any free one. [default: 4318]")
-@click.option(
-    "--grpc-port", type=int, metavar="PORT", help="Reserved for OTLP/gRPC, which this version does not serve."
-)
+@click.option("--grpc-port", type=int, metavar="PORT", help="OTLP/gRPC port; 0 takes any free one. [default: 4317]")
 def collect(home: Path, host: str | None, port: int | None, grpc_port: int | None) -> None:
     """Receive OTLP traces, logs and scores until interrupted.
 
+    Tokens, TLS and limits are set in retroute.toml.
+
     \b
     Example:
-      retroute collect --home /var/lib/retroute --port 4318
+      retroute collect --home /var/lib/retroute --port 4318 --grpc-port 4317
     """
     from ingest import collector
 
     flags = {"collector.host": host, "collector.port": port, "collector.grpc_port": grpc_port}
     settings = _settings(home, flags, create=True)
-    c = settings.collector
-    collector.run(home, c.host, c.port, c.grpc_port, _converter_options(settings), tokens=c.tokens, cors=c.cors)
+    listen, rights = _listen(home, settings.collector), _rights(settings.collector)
+    collector.run(home, listen, _converter_options(settings), rights)
+
+
+@cli.command(short_help="Make a token for senders.")
+@json_option
+@click.argument("name")
+def token(as_json: bool, name: str) -> None:
+    """Make a token for senders: prints it once, and the line for retroute.toml, which holds only its hash.
+
+    \b
+    Example:
+      retroute token assistant
+    """
+    from ingest import auth
+    from optimizer import report
+
+    secret = auth.new_token()
+    try:
+        made = auth.Token(name, auth.hashed(secret))
+    except ValueError as error:
+        raise UsageError(f"{name!r} is not {error}") from None
+    if as_json:
+        click.echo(report.to_json({"name": made.name, "token": secret, "sha256": made.sha256}))
+        return
+    click.echo(secret)
+    click.echo("The token is shown only here. Under [collector.tokens] in retroute.toml goes:", err=True)
+    click.echo(f'"{made.name}" = "{made.sha256}"', err=True)
 
 
 @cli.command("import", short_help="Read OTLP files.")
@@ -311,6 +339,28 @@ def _converter_options(settings: Settings) -> ConverterOptions:
     from ingest.options import ConverterOptions
 
     return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices, scales=settings.scores)
+
+
+def _listen(home: Path, settings: CollectorSettings) -> Listen:
+    from ingest.listen import Listen, Tls
+
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ConfigError("Only one of collector.tls_cert and collector.tls_key is set; TLS needs both.")
+    tls = Tls(home / settings.tls_cert, home / settings.tls_key) if settings.tls_cert else None
+    return Listen(settings.host, settings.port, settings.grpc_port, tls)
+
+
+def _rights(settings: CollectorSettings) -> ReceiverOptions:
+    from ingest.intake import ReceiverOptions
+
+    return ReceiverOptions(
+        tokens=settings.tokens,
+        cors=settings.cors,
+        max_wire_bytes=settings.max_wire_mib << 20,
+        max_body_bytes=settings.max_body_mib << 20,
+        max_in_flight_bytes=settings.max_in_flight_mib << 20,
+        max_backlog_bytes=settings.max_backlog_mib << 20,
+    )
 
 
 def _say(message: str, hint: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from ingest.auth import Token
 from ingest.errors import ConfigError
 from ingest.pricing import Price
 from ingest.scales import Scale
@@ -29,20 +30,29 @@ PREFIX = "RETROUTE_"
 OTHER_VARIABLES = ("RETROUTE_HOME", "RETROUTE_KILL")
 """Read elsewhere: by the command line and by an exported policy."""
 
+_LARGEST_REQUEST_MIB = 1024  # gRPC counts in 31 bits
+
 Reader = Callable[[object], object]
 """Turns what was written into the value used; raises ValueError saying what was expected."""
 
 
 @dataclass(frozen=True)
 class CollectorSettings:
-    """Where `retroute collect` listens, which browser origins may post to it (`cors`) and which bearer `tokens` open it
-    (none: everyone who can reach it)."""
+    """Where `retroute collect` listens, which browser origins may post to it (`cors`), which `tokens` open it (none:
+    everyone who can reach it), the PEM files of TLS ("": no TLS; relative to the home), and what it takes at most: a
+    request as it is sent, once inflated, all of them in memory together, and the log of what is not in the lake yet."""
 
     host: str = "127.0.0.1"
     port: int = 4318
     grpc_port: int = 4317
     cors: tuple[str, ...] = ()
-    tokens: tuple[str, ...] = field(default=(), repr=False)
+    tokens: tuple[Token, ...] = field(default=(), repr=False)
+    tls_cert: str = ""
+    tls_key: str = ""
+    max_wire_mib: int = 64
+    max_body_mib: int = 64
+    max_in_flight_mib: int = 256
+    max_backlog_mib: int = 1024
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,38 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
+def _tokens(value: object) -> tuple[Token, ...]:
+    """A table NAME = "sha256:..."; in the environment NAME=sha256:... with commas between."""
+    pairs: list[tuple[object, object]]
+    if isinstance(value, tuple) and all(isinstance(item, Token) for item in value):
+        return value  # read before
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    elif isinstance(value, list | tuple) and all(isinstance(item, str) and "=" in item for item in value):
+        pairs = [tuple(part.strip() for part in item.split("=", 1)) for item in value]
+    else:
+        raise ValueError('a table of NAME = "sha256:..." lines, which `retroute token NAME` prints')
+    return tuple(Token(str(name), hashed if isinstance(hashed, str) else "") for name, hashed in pairs)
+
+
+def _file(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("the path of a file")
+    return value
+
+
+def _mib(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
+        raise ValueError("a whole number of MiB from 1 to 1048576")
+    return value
+
+
+def _request_mib(value: object) -> int:
+    if _mib(value) > _LARGEST_REQUEST_MIB:
+        raise ValueError(f"a whole number of MiB from 1 to {_LARGEST_REQUEST_MIB}")
+    return _mib(value)
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")
@@ -197,7 +239,19 @@ _seconds = _number("seconds, 0 or more", lambda number: number >= 0)
 _usd = _number("USD per million tokens, 0 or more", lambda number: number >= 0)
 
 SECTIONS: Mapping[str, Mapping[str, Reader]] = {
-    "collector": {"host": _text, "port": _port, "grpc_port": _port, "cors": _texts, "tokens": _texts},
+    "collector": {
+        "host": _text,
+        "port": _port,
+        "grpc_port": _port,
+        "cors": _texts,
+        "tokens": _tokens,
+        "tls_cert": _file,
+        "tls_key": _file,
+        "max_wire_mib": _request_mib,
+        "max_body_mib": _request_mib,
+        "max_in_flight_mib": _mib,
+        "max_backlog_mib": _mib,
+    },
     "settle": {"quiet_s": _number("seconds, from 0.1 to 86400", lambda number: 0.1 <= number <= 86400)},
     "lake": {"catalog": _not_yet(None, _text), "data": _not_yet(None, _text)},
     "privacy": {"content": _not_yet(True, _switch), "redact": _not_yet((), _texts), "deny": _not_yet((), _texts)},

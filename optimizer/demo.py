@@ -51,7 +51,7 @@ def run(home: Path, progress: Progress | None = None) -> dict[str, Any]:
         shutil.copyfile(folder / config.FILE_NAME, home / config.FILE_NAME)
     settings = config.load(home)
     with collecting(home, show) as collector:
-        sent = _send(files, collector, settings, show)
+        sent = _send(files, collector, show)
         _wait_until_settled(home, collector, sent, show)
     stored = _count_stored(home, sent)
     if stored != len(sent.spans):
@@ -99,11 +99,24 @@ class Collector:
 
 @contextmanager
 def collecting(home: Path, show: Progress) -> Iterator[Collector]:
-    """A collector on a free port of this machine, stopped gracefully: all it acknowledged is stored by then."""
+    """A collector on free ports of this machine, stopped gracefully: all it acknowledged is stored by then.
+
+    It wants no token and has no TLS, whatever the home's retroute.toml says.
+    """
     show("starting a collector", 0.0)
+    environment = {
+        **os.environ,
+        **{f"{config.PREFIX}COLLECTOR_{name}": "" for name in ("TOKENS", "TLS_CERT", "TLS_KEY")},
+    }
     command = [sys.executable, "-P", "-m", "optimizer.cli", "collect", "--home", str(home), "--host", "127.0.0.1"]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([*command, "--port", "0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--grpc-port", "0"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         try:
             yield Collector(process, log, _url(home, process, log))
             show("stopping the collector", 0.0)
@@ -157,17 +170,15 @@ def _open(url: str) -> Any:
     return build_opener(ProxyHandler({})).open(url, timeout=10)  # loopback never goes through a proxy
 
 
-def _send(files: list[Path], collector: Collector, settings: config.Settings, show: Progress) -> Sent:
+def _send(files: list[Path], collector: Collector, show: Progress) -> Sent:
     from optimizer import replay
 
     what = "sending the sample traces"
     show(what, 0.0)
     batches = list(replay.read(files))
     total = sum(len(batch.spans) + len(batch.logs) for batch in batches)
-    tokens = settings.collector.tokens
-    headers = {"authorization": f"Bearer {tokens[0]}"} if tokens else {}
     with _no_proxy():
-        sent = replay.send(iter(batches), collector.url, headers, lambda done: show(what, done / total))
+        sent = replay.send(iter(batches), collector.url, {}, lambda done: show(what, done / total))
     show(what, 1.0)
     return sent
 

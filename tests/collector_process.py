@@ -1,8 +1,8 @@
 """A real collector in a process of its own, for tests that stop, kill and restart it.
 
-    python tests/collector_process.py HOME PORT (store | keep)
+    python tests/collector_process.py HOME {"port": 0, "store": false, ...}
 
-With `keep` its converter stores nothing: what was acknowledged stays in the write-ahead log for the test to read.
+Without `store` its converter stores nothing: what was acknowledged stays in the write-ahead log for the test to read.
 """
 
 from __future__ import annotations
@@ -33,14 +33,27 @@ def wait_for(what: Callable[[], object], seconds: float = START_S) -> object:
 class CollectorProcess:
     """Running and listening inside the `with` block, unless the test ends it; killed at its end."""
 
-    def __init__(self, home: Path, *, port: int = 0, store: bool = False) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        port: int = 0,
+        grpc_port: int = 0,
+        store: bool = False,
+        tls: tuple[Path, Path] | None = None,
+        **rights: object,
+    ) -> None:
+        """`tls`: certificate and key. `rights`: of ReceiverOptions; tokens as name and hash."""
         self.home = home
-        self._arguments = [sys.executable, __file__, str(home), str(port), "store" if store else "keep"]
+        wanted = {"port": port, "grpc_port": grpc_port, "store": store, "tls": tls and [*map(str, tls)], **rights}
+        self._arguments = [sys.executable, __file__, str(home), json.dumps(wanted)]
+        self._scheme = "https" if tls else "http"
 
     def __enter__(self) -> CollectorProcess:
         self.process = subprocess.Popen(self._arguments, stderr=subprocess.PIPE, start_new_session=True)
         self.port = wait_for(self._listening)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{self._scheme}://127.0.0.1:{self.port}"
+        self.target = f"127.0.0.1:{self.grpc_port}"
         return self
 
     def __exit__(
@@ -56,7 +69,10 @@ class CollectorProcess:
             said = json.loads((self.home / "collector.json").read_text())
         except FileNotFoundError:
             return 0
-        return said["port"] if said["pid"] == self.process.pid else 0
+        if said["pid"] != self.process.pid:
+            return 0
+        self.grpc_port = said["grpc_port"]
+        return said["port"]
 
     def health(self) -> dict:
         import httpx  # the collector itself, which runs this file, has no use for it
@@ -81,18 +97,20 @@ def keep_all(home: str, options: object, parent) -> None:
     (Path(home) / "converter-finished").touch()
 
 
-def main(home: str, port: str, what: str) -> None:
+def main(home: str, wanted: str) -> None:
     from ingest import collector
+    from ingest.auth import Token
     from ingest.converter_child import ConverterChild
+    from ingest.options import ConverterOptions
 
-    options = None
-    if what == "keep":
+    given = json.loads(wanted)
+    tls = collector.Tls(*map(Path, given.pop("tls"))) if given["tls"] else given.pop("tls")
+    listen = collector.Listen(port=given.pop("port"), grpc_port=given.pop("grpc_port"), tls=tls)
+    if not given.pop("store"):
         collector.ConverterChild = functools.partial(ConverterChild, main=keep_all)
-    else:
-        from ingest.options import ConverterOptions
-
-        options = ConverterOptions(quiet_s=0.2, commit_s=0.2)
-    collector.run(Path(home), "127.0.0.1", int(port), 0, options)
+    tokens = tuple(Token(*pair) for pair in given.pop("tokens", ()))
+    rights = collector.ReceiverOptions(tokens=tokens, **given)
+    collector.run(Path(home), listen, ConverterOptions(quiet_s=0.2, commit_s=0.2), rights)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ import click
 import polars as pl
 import pytest
 
+from ingest import auth
 from ingest.errors import AppError, UsageError, WorkError
 from ingest.home import open_home
-from optimizer import cli, report
+from optimizer import cli, config, report
 
 ROOT = Path(cli.__file__).resolve().parent.parent
 COMMANDS = sorted(cli.cli.commands)
+AT_HOME = [name for name in COMMANDS if name != "token"]
 RESULT = {
     "calls": 3,
     "decisions": 2,
@@ -78,7 +80,7 @@ def options_of(command):
 
 
 def test_commands_are_those_that_exist_so_far():
-    expected = "collect import sql train evaluate nightly runs export dashboard demo"
+    expected = "collect token import sql train evaluate nightly runs export dashboard demo"
     assert sorted(expected.split()) == COMMANDS
 
 
@@ -90,7 +92,7 @@ def test_help_has_an_example_and_describes_every_option(name, capsys):
     assert all(option.help for option in options_of(cli.cli.commands[name]))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", AT_HOME)
 def test_command_works_on_a_home(name):
     flags = {flag for option in options_of(cli.cli.commands[name]) for flag in option.opts}
     assert "--home" in flags
@@ -129,6 +131,30 @@ def test_wrong_usage_ends_with_2_and_a_hint(arguments, capsys):
     assert "hint: Try 'retroute" in printed.err
 
 
+def test_a_token_is_printed_with_the_line_that_lets_it_in(home, capsys):
+    assert cli.run(["token", "my.app"]) == 0
+    secret, _, line = (printed := capsys.readouterr()).out.strip(), *printed.err.splitlines()
+    (home / "retroute.toml").write_text(f"[collector.tokens]\n{line}\n", encoding="utf-8")
+    tokens = config.load(home, {}, {}).collector.tokens
+    assert auth.find(tokens, f"Bearer {secret}".encode()) == "my.app"
+    assert secret not in line
+    assert cli.run(["token", "--json", "other"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["name"], made["sha256"]) == ("other", auth.hashed(made["token"]))
+    assert made["token"] != secret
+
+
+def test_a_token_needs_a_plain_name(capsys):
+    assert cli.run(["token", "two words"]) == 2
+    assert "'two words' is not a token's name" in capsys.readouterr().err
+
+
+def test_one_half_of_tls_is_one_clear_line(home, capsys):
+    (home / "retroute.toml").write_text('[collector]\ntls_cert = "cert.pem"\n', encoding="utf-8")
+    assert cli.run(["collect", "--home", str(home), "--port", "0", "--grpc-port", "0"]) == 2
+    assert "TLS needs both" in capsys.readouterr().err
+
+
 def test_no_arguments_show_the_help(capsys):
     assert cli.run([]) == 2
     assert "Commands:" in capsys.readouterr().err
@@ -139,7 +165,7 @@ def test_version_is_the_distributions(capsys):
     assert re.fullmatch(r"retroute \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("collect", "import", "demo")])
+@pytest.mark.parametrize("name", [name for name in AT_HOME if name not in ("collect", "import", "demo")])
 def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
     extra = {"sql": ["select 1"], "export": ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")]}
     assert cli.run([name, "--home", str(tmp_path / "none"), *extra.get(name, [])]) == 2
@@ -148,7 +174,7 @@ def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", AT_HOME)
 def test_home_of_a_newer_version_is_refused(name, home, tmp_path, capsys):
     (home / "home.json").write_text('{"format": 99}', encoding="utf-8")
     (tmp_path / "x.jsonl").write_text("", encoding="utf-8")
@@ -343,7 +369,7 @@ def test_interrupt_ends_with_130(home):
 
 
 def start_collector(home: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "optimizer.cli", "collect", "--home", str(home), "--port", "0"]
+    command = [sys.executable, "-m", "optimizer.cli", "collect", "--home", str(home), "--port", "0", "--grpc-port", "0"]
     with (home / "log").open("w") as log:
         process = subprocess.Popen(command, stderr=log, text=True, cwd=ROOT)
     deadline = time.monotonic() + 30
@@ -358,8 +384,8 @@ def test_second_collector_and_used_port_are_one_clear_line(home, tmp_path):
     process = start_collector(home)
     try:
         port = json.loads((home / "collector.json").read_text(encoding="utf-8"))["port"]
-        second = run_process("collect", "--home", str(home), "--port", "0")
-        other = run_process("collect", "--home", str(tmp_path / "other"), "--port", str(port))
+        second = run_process("collect", "--home", str(home), "--port", "0", "--grpc-port", "0")
+        other = run_process("collect", "--home", str(tmp_path / "other"), "--port", str(port), "--grpc-port", "0")
         board = run_process("dashboard", "--home", str(home), "--port", str(port))
     finally:
         process.terminate()
@@ -374,7 +400,7 @@ def test_second_collector_and_used_port_are_one_clear_line(home, tmp_path):
 
 
 def test_collector_beyond_loopback_wants_a_token(home):
-    refused = run_process("collect", "--home", str(home), "--host", "0.0.0.0", "--port", "0")
+    refused = run_process("collect", "--home", str(home), "--host", "0.0.0.0", "--port", "0", "--grpc-port", "0")
     assert refused.returncode == 2
     assert "token" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -13,8 +13,11 @@ import httpx
 import pytest
 from collector_process import CollectorProcess, wait_for
 
-from ingest import collector
+from ingest import auth, collector
+from ingest.auth import Token
 from ingest.errors import HomeError, UsageError
+from ingest.intake import ReceiverOptions
+from ingest.listen import Listen, Tls
 from ingest.options import ConverterOptions
 from ingest.wal import WalReader
 
@@ -24,8 +27,16 @@ REQUEST = json.dumps(
 JSON = {"content-type": "application/json"}
 
 
-def run(home: Path, host: str = "127.0.0.1", port: int = 0, tokens: tuple[str, ...] = ()) -> None:
-    collector.run(home, host, port, 0, ConverterOptions(), tokens)
+SECRET = (Token("app", auth.hashed("secret")),)
+
+
+def run(home: Path, tokens: tuple[Token, ...] = (), tls: Tls | None = None, **where: object) -> None:
+    listen = Listen(**{"port": 0, "grpc_port": 0, "tls": tls, **where})
+    collector.run(home, listen, ConverterOptions(), ReceiverOptions(tokens=tokens))
+
+
+def said_by(running: CollectorProcess) -> str:
+    return f"Receiving OTLP at {running.url} and over gRPC at http://{running.target}; Ctrl-C stops.\n"
 
 
 def stored(home: Path) -> int:
@@ -35,14 +46,14 @@ def stored(home: Path) -> int:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_beyond_loopback_it_refuses_to_start_without_a_token(tmp_path, host):
     with pytest.raises(UsageError, match="without a token") as error:
-        run(tmp_path / "home", host)
+        run(tmp_path / "home", host=host)
     assert "tokens" in error.value.hint
     assert not (tmp_path / "home").exists()
 
 
 def test_a_host_that_is_not_ours_is_one_clear_line(tmp_path):
     with pytest.raises(UsageError, match=r"Cannot listen on 192\.0\.2\.1:0"):
-        run(tmp_path / "home", "192.0.2.1", tokens=("secret",))
+        run(tmp_path / "home", SECRET, host="192.0.2.1")
 
 
 def test_a_port_in_use_is_one_clear_line(tmp_path):
@@ -62,7 +73,7 @@ def test_it_says_where_it_listens_serves_and_stops_cleanly(tmp_path):
     home = tmp_path / "home"
     with CollectorProcess(home) as running:
         said = json.loads((home / "collector.json").read_text())
-        assert set(said) == {"pid", "host", "port", "started_ns"}
+        assert set(said) == {"pid", "host", "port", "grpc_port", "tls", "started_ns"}
         assert said["pid"] == running.process.pid
         assert 0 <= time.time_ns() - said["started_ns"] < 60e9
         assert httpx.post(f"{running.url}/v1/traces", content=REQUEST, headers=JSON).json() == {}
@@ -71,7 +82,7 @@ def test_it_says_where_it_listens_serves_and_stops_cleanly(tmp_path):
         assert health["pending_wal_bytes"] > len(REQUEST)
         with pytest.raises(HomeError, match=f"already running .*pid {running.process.pid}, {running.url}"):
             run(home)
-        assert running.stop(signal.SIGTERM) == (0, f"Receiving OTLP at {running.url}; Ctrl-C stops.\n")
+        assert running.stop(signal.SIGTERM) == (0, said_by(running))
     assert (home / "converter-finished").exists()
     assert not (home / "collector.json").exists()
     assert stored(home) == 1
@@ -80,7 +91,7 @@ def test_it_says_where_it_listens_serves_and_stops_cleanly(tmp_path):
 def test_ctrl_c_to_the_whole_group_stops_it_in_order(tmp_path):
     with CollectorProcess(tmp_path) as running:
         wait_for((tmp_path / "converter-started").exists)
-        assert running.stop(signal.SIGINT, group=True) == (0, f"Receiving OTLP at {running.url}; Ctrl-C stops.\n")
+        assert running.stop(signal.SIGINT, group=True) == (0, said_by(running))
     assert (tmp_path / "converter-finished").exists()
 
 

@@ -8,17 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.auth import Token
 from ingest.errors import ConfigError
 from optimizer import config
 from optimizer.gate import Limits
 
+HASH = f"sha256:{'5e' * 32}"
 FULL = """
 [collector]
 host = "0.0.0.0"
 port = 4319
 grpc_port = 0
 cors = ["https://app.example"]
-tokens = ["s3cret"]
+tls_cert = "cert.pem"
+tls_key = "key.pem"
+max_wire_mib = 8
+max_body_mib = 16
+max_in_flight_mib = 32
+max_backlog_mib = 64
+
+[collector.tokens]
+app = "sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"
 
 [settle]
 quiet_s = 5
@@ -69,7 +79,9 @@ def test_home_without_file_has_the_defaults(tmp_path):
 
 def test_every_documented_key_is_read(tmp_path):
     settings = load(tmp_path, FULL)
-    assert settings.collector == config.CollectorSettings("0.0.0.0", 4319, 0, ("https://app.example",), ("s3cret",))
+    assert settings.collector == config.CollectorSettings(
+        "0.0.0.0", 4319, 0, ("https://app.example",), (Token("app", HASH),), "cert.pem", "key.pem", 8, 16, 32, 64
+    )
     assert settings.settle.quiet_s == 5.0
     first, second = settings.prices
     assert (first.model, first.input, first.valid_from, first.cache_read) == ("qwen2.5-7b", 0.3, "2026-01-31", None)
@@ -97,12 +109,13 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path):
 
 def test_environment_is_parsed_as_the_settings_type(tmp_path):
     environment = {
-        "RETROUTE_COLLECTOR_TOKENS": "a, b",
+        "RETROUTE_COLLECTOR_TOKENS": f"a = {HASH}, b={HASH}",
         "RETROUTE_SETTLE_QUIET_S": "0.5",
         "RETROUTE_COLLECTOR_HOST": "::1",
     }
     settings = load(tmp_path, "", environment)
-    assert (settings.collector.tokens, settings.settle.quiet_s, settings.collector.host) == (("a", "b"), 0.5, "::1")
+    assert settings.collector.tokens == (Token("a", HASH), Token("b", HASH))
+    assert (settings.settle.quiet_s, settings.collector.host) == (0.5, "::1")
 
 
 def test_home_variable_and_kubernetes_own_variables_are_no_settings(tmp_path):
@@ -159,6 +172,11 @@ def test_misspelt_variable_is_refused_with_the_nearest_name(tmp_path):
         ("[collector]\nport = 65536", "collector.port"),
         ('[collector]\ncors = "x"', "collector.cors"),
         ("collector = 1", "collector"),
+        ("[collector]\nmax_wire_mib = 0", "collector.max_wire_mib"),
+        ("[collector]\nmax_body_mib = 1025", "collector.max_body_mib"),
+        ("[collector]\nmax_backlog_mib = 1.5", "collector.max_backlog_mib"),
+        ("[collector]\ntls_cert = 1", "collector.tls_cert"),
+        (f'[collector.tokens]\n"two words" = "{HASH}"', "collector.tokens"),
         ("[settle]\nquiet_s = nan", "settle.quiet_s"),
         ("[settle]\nquiet_s = 0", "settle.quiet_s"),
         ("[prices]\nmodel = 1", "prices"),
@@ -195,11 +213,31 @@ def test_setting_that_cannot_be_honoured_is_refused_rather_than_ignored(tmp_path
         load(tmp_path, text)
 
 
-def test_tokens_appear_in_no_message_and_no_repr(tmp_path):
-    assert "s3cret" not in repr(load(tmp_path, FULL))
-    with pytest.raises(ConfigError) as refused:
-        load(tmp_path, '[collector]\ntokens = "s3cret"')
-    assert "s3cret" not in refused.value.message
+@pytest.mark.parametrize(
+    "line",
+    [
+        'tokens = "s3cret"',
+        'tokens = ["s3cret"]',
+        'tokens = {app = "s3cret"}',
+        'tokens = {app = ["s3cret"]}',
+        'tokens = {app = "sha256:s3cret"}',
+    ],
+)
+def test_a_token_that_is_not_hashed_is_refused_and_shown_nowhere(tmp_path, line):
+    with pytest.raises(ConfigError, match="retroute token NAME") as refused:
+        load(tmp_path, f"[collector]\n{line}")
+    assert "s3cret" not in refused.value.message + refused.value.hint
+
+
+def test_a_plain_token_in_the_environment_is_refused_and_not_shown(tmp_path):
+    for plain in ("s3cret", "app=s3cret"):
+        with pytest.raises(ConfigError, match="retroute token NAME") as refused:
+            load(tmp_path, "", {"RETROUTE_COLLECTOR_TOKENS": plain})
+        assert "s3cret" not in refused.value.message
+
+
+def test_hashes_appear_in_no_repr(tmp_path):
+    assert HASH not in repr(load(tmp_path, FULL))
 
 
 def test_wrong_flag_names_the_flag(tmp_path):

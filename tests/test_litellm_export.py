@@ -234,7 +234,18 @@ def stack(litellm_command: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     upstream = Upstream()
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     checkout = str(Path(__file__).resolve().parent.parent)
-    collector = [sys.executable, "-m", "optimizer.cli", "collect", "--home", str(home), "--port", "0"]
+    collector = [
+        sys.executable,
+        "-m",
+        "optimizer.cli",
+        "collect",
+        "--home",
+        str(home),
+        "--port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
     with running(collector, root / "collector.log", PYTHONPATH=checkout) as collecting:
         state = home / "collector.json"
         wait_for("the collector", state.is_file, 30, collecting, root / "collector.log")

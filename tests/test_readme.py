@@ -49,7 +49,7 @@ def collector(tmp_path_factory):
     """A running collector that settles quickly: (home, port)."""
     folder = tmp_path_factory.mktemp("readme")
     home = open_home(folder / "home", create=True)
-    command = [sys.executable, "-m", "optimizer.cli", "collect", "--home", str(home), "--port", "0"]
+    command = [sys.executable, "-m", "optimizer.cli", "collect", "--home", str(home), "--port", "0", "--grpc-port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RETROUTE_SETTLE_QUIET_S": "0.2"}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, env=environment, stderr=log)
@@ -189,7 +189,7 @@ def test_settings_snippet_is_accepted(tmp_path):
     (snippet,) = blocks("toml")
     (tmp_path / "retroute.toml").write_text(snippet, encoding="utf-8")
     settings = config.load(tmp_path, {}, {})
-    assert settings.collector.tokens == ("change-me",)
+    assert [token.name for token in settings.collector.tokens] == ["assistant"]
     assert settings.service("assistant").points["answer"].actions == ("gpt-4o", "gpt-4o-mini")
 
 
@@ -198,8 +198,10 @@ def test_settings_snippet_shows_every_key_that_can_be_set():
     for section, keys in {**config.SECTIONS, "prices": config.PRICE, "service": config.SERVICE}.items():
         if section in ("lake", "privacy"):  # not honoured yet, and refused
             continue
-        optional = {"grpc_port", "provider", "cache_read", "cache_write"}
-        assert all(re.search(rf"^{key} = ", snippet, re.M) for key in set(keys) - optional), section
+        optional = {"provider", "cache_read", "cache_write"}
+        assert all(re.search(rf"^{key} = |^\[{section}\.{key}\]", snippet, re.M) for key in set(keys) - optional), (
+            section
+        )
 
 
 def test_variable_in_the_text_is_a_setting(tmp_path):
@@ -211,7 +213,7 @@ def test_collector_snippet_fans_out_to_the_port_that_the_text_starts():
     (collector_yaml,) = (block for block in map(yaml.safe_load, blocks("yaml")) if "receivers" in block)
     exporters, pipelines = collector_yaml["exporters"], collector_yaml["service"]["pipelines"]
     assert exporters["otlphttp/retroute"]["endpoint"] == "http://127.0.0.1:4319"
-    assert "`retroute collect --port 4319`" in README
+    assert "`retroute collect --port 4319 --grpc-port 4320`" in README
     for pipeline in pipelines.values():
         assert set(pipeline["exporters"]) <= set(exporters)
         assert "otlphttp/retroute" in pipeline["exporters"]

@@ -21,10 +21,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from ingest import wal
-from ingest.receiver import Receiver, ReceiverOptions
+from ingest.auth import Token, hashed
+from ingest.intake import ReceiverOptions
+from ingest.receiver import Receiver
 from ingest.wal import Record, Wal, WalReader
 
 PROTOBUF, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
+TOKENS = tuple(Token(name, hashed(text)) for name, text in [("app", "secret"), ("job", "other")])
 SCORE = {"name": "quality", "value": 1, "trace_id": "A0" * 16}
 
 
@@ -96,7 +99,7 @@ def test_good_requests_are_acknowledged_and_stored(site, body, headers, empty, p
     assert response.headers["content-type"] == headers[next(iter(headers))].split(";")[0].strip().lower()
     encoding = "json" if body is GOOD_JSON else "protobuf"
     assert site.stored() == [Record("traces", encoding, 7, body)]
-    assert site.app.received["spans"] == 1
+    assert site.app.intake.received["spans"] == 1
 
 
 def test_logs_and_metrics_are_taken_too(site):
@@ -106,7 +109,7 @@ def test_logs_and_metrics_are_taken_too(site):
     metrics = b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"gauge":{"dataPoints":[{},{}]}}]}]}]}'
     assert site.post(metrics, JSON, "/v1/metrics").content == b"{}"
     assert [record.kind for record in site.stored()] == ["logs", "metrics"]
-    assert (site.app.received["logs"], site.app.received["metric_points"]) == (1, 2)
+    assert (site.app.intake.received["logs"], site.app.intake.received["metric_points"]) == (1, 2)
 
 
 @pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs", "/v1/metrics"])
@@ -154,9 +157,9 @@ def test_refusals_carry_a_status_in_the_encoding_of_the_request(
     assert found == code
     assert word in message
     assert site.stored() == []
-    assert site.app.refused[http] == 1
+    assert site.app.intake.refused[http] == 1
     unreadable = http == 400 and "br" not in headers.get("content-encoding", "")
-    assert site.app.received["unreadable"] == unreadable
+    assert site.app.intake.received["unreadable"] == unreadable
 
 
 def test_a_bad_request_says_what_violated_which_field(site):
@@ -184,7 +187,7 @@ def test_rejected_spans_are_told_in_a_partial_success(site):
     assert by_json.json() == {
         "partialSuccess": {"rejectedSpans": "1", "errorMessage": "invalid span id (8 bytes, not all zero)"}
     }
-    assert site.app.received["rejected"] == 3
+    assert site.app.intake.received["rejected"] == 3
     assert len(site.stored()) == 2
 
 
@@ -221,7 +224,7 @@ def test_too_much_in_memory_at_once_is_503(tmp_path):
     site = Site(tmp_path / "wal", max_in_flight_bytes=10)
     response = site.post(GOOD)
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-    assert site.app._in_flight == 0
+    assert site.app.intake._in_flight == 0
 
 
 def test_a_full_disk_is_503_and_never_200(site, monkeypatch):
@@ -279,12 +282,12 @@ def test_a_client_that_leaves_halfway_leaves_nothing(site):
 
     asyncio.run(run())
     assert site.stored() == []
-    assert site.app._in_flight == 0
+    assert site.app.intake._in_flight == 0
 
 
 @pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic secret", "Bearer sécret"])
 def test_with_tokens_the_wrong_one_is_401(tmp_path, sent):
-    site = Site(tmp_path / "wal", tokens=("secret", "other"))
+    site = Site(tmp_path / "wal", tokens=TOKENS)
     header = {} if sent is None else {"authorization": sent.encode()}
     response = site.post(GOOD, PROTOBUF | header)
     assert response.status_code == 401
@@ -295,7 +298,7 @@ def test_with_tokens_the_wrong_one_is_401(tmp_path, sent):
 
 
 def test_with_tokens_any_of_them_opens_and_probes_need_none(tmp_path):
-    site = Site(tmp_path / "wal", tokens=("secret", "other"))
+    site = Site(tmp_path / "wal", tokens=TOKENS)
     for token in ("Bearer secret", "bearer  other"):
         assert site.post(GOOD, PROTOBUF | {"authorization": token}).status_code == 200
     assert site.send("GET", "/healthz").status_code == 200
@@ -303,7 +306,7 @@ def test_with_tokens_any_of_them_opens_and_probes_need_none(tmp_path):
 
 def test_cors_is_off_unless_the_origin_is_listed(tmp_path):
     ask = {"origin": "http://page", "access-control-request-method": "POST", "access-control-request-headers": "x-team"}
-    site = Site(tmp_path / "wal", cors=("http://page",), tokens=("secret",))
+    site = Site(tmp_path / "wal", cors=("http://page",), tokens=TOKENS)
     preflight = site.send("OPTIONS", "/v1/traces", headers=ask)
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == "http://page"
