@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,7 @@ _WITH_TEXTS = ("span_log", "content_log", "event_log")
 """Tables whose rows never go into the catalogue: 100 prompts of 200 kB took 1.8 s and 500 MB there, 0.1 s in a file."""
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
 _WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "2", "memory_limit": "256MB"}
-_OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256000000"}
+_OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256MB"}
 """zstd at its default level halves the files and costs no more than snappy."""
 _MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
@@ -54,25 +54,35 @@ _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECAS
 class Lake:
     """An open lake; a context manager. Use `Lake.open`."""
 
-    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection, lock: int | None) -> None:
+    def __init__(
+        self, folder: Path, connection: duckdb.DuckDBPyConnection, lock: int | None, clock: Callable[[], int]
+    ) -> None:
+        self._clock = clock
         self._folder = folder
         self._connection = connection
         self._lock = lock
         self._turn = threading.Lock()
 
     @classmethod
-    def open(cls, home: Path, *, write: bool = False, snapshot: int | None = None) -> Self:
+    def open(
+        cls,
+        home: Path,
+        *,
+        write: bool = False,
+        snapshot: int | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Self:
         """Opens the lake of a home: to read, works while the collector writes; to write, makes it if it is missing.
 
         `snapshot` is what a reader sees instead of the newest state. Raises HomeError when there is no lake to read,
         when a newer version made it, or when another process writes for more than `PATIENCE_S` seconds. A reader waits
-        for a writer that is still making the lake.
+        for a writer that is still making the lake. `clock` gives a writer the day, in nanoseconds UTC.
         """
         folder = home / "lake"
         if write:
             open_home(home, create=True)
             (folder / "data").mkdir(parents=True, exist_ok=True)
-            return cls._open_to_write(folder)
+            return cls._open_to_write(folder, clock)
         open_home(home, create=False)
         if not (folder / "catalog.sqlite").exists() and not _is_written(folder):
             raise HomeError(
@@ -82,7 +92,7 @@ class Lake:
         return cls._open_to_read(home, folder, snapshot)
 
     @classmethod
-    def _open_to_write(cls, folder: Path) -> Self:
+    def _open_to_write(cls, folder: Path, clock: Callable[[], int]) -> Self:
         lock = _take_lock(folder / "writer.lock")
         try:
             connection = _connect(_WRITER)
@@ -95,7 +105,7 @@ class Lake:
         except BaseException:
             os.close(lock)
             raise
-        return cls(folder, connection, lock)
+        return cls(folder, connection, lock, clock)
 
     @classmethod
     def _open_to_read(cls, home: Path, folder: Path, snapshot: int | None) -> Self:
@@ -128,7 +138,7 @@ class Lake:
             "set lock_configuration = true",
         ):
             connection.execute(setting)
-        return cls(folder, connection, None)
+        return cls(folder, connection, None, time.time_ns)
 
     def close(self) -> None:
         """Ends all use; a writer's lock is free afterwards."""
@@ -186,15 +196,15 @@ class Lake:
         """Lets go of what `pin` kept."""
         pins.unpin(self._folder, name)
 
-    def write(
-        self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = (), day: date | None = None
-    ) -> None:
+    def write(self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = ()) -> None:
         """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name.
 
-        `day` is when the rows came, which retention goes by. Raises WorkError when the lake cannot be written; nothing
-        is changed then, unless the very end of the transaction failed: who goes on must ask the lake how far it got.
+        The rows are noted as of the clock's day, which retention goes by. Raises WorkError when the lake cannot be
+        written; nothing is changed then, unless the very end of the transaction failed: who goes on must ask the lake
+        how far it got.
         """
         started = time.time() - 1.0
+        day = datetime.fromtimestamp(self._clock() / 1e9, UTC).date()
 
         def transaction() -> None:
             self._connection.execute("begin")
@@ -208,8 +218,9 @@ class Lake:
                 for table, found in rows.items():
                     if found.num_rows:
                         self._connection.register("incoming", found)
-                        came = "" if day is None or table == "schema_migrations" else f", date '{day}' as day"
-                        self._connection.execute(f"insert into {table} by name select *{came} from incoming")
+                        has = "day" in found.column_names
+                        stamped = f"* replace (date '{day}' as day)" if has else f"*, date '{day}' as day"
+                        self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
                 self._sync_files([*rows, *(_PER_TRACE if replace_traces else ())], started)
                 self._connection.execute("commit")
@@ -357,12 +368,14 @@ def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(statement)
         connection.execute("insert into schema_migrations values (?, ?)", [step.number, step.name])
         connection.execute("commit")
-    wanted: set[tuple[str, str, str | None]] = {(option, value, None) for option, value in _OPTIONS.items()}
-    wanted |= {("data_inlining_row_limit", "0", f"main.{table}") for table in _WITH_TEXTS}
-    present = connection.execute("select option_name, value, scope_entry from ducklake_options('lake')").fetchall()
-    for option, value, entry in sorted(wanted - set(present), key=str):
-        scope = f", table_name => '{entry.removeprefix('main.')}'" if entry else ""
-        connection.execute(f"call ducklake_set_option('lake', '{option}', '{value}'{scope})")
+    present = connection.execute("select option_name, scope_entry from ducklake_options('lake')").fetchall()
+    for option, value in _OPTIONS.items():
+        if (option, None) not in present:
+            connection.execute(f"call ducklake_set_option('lake', '{option}', '{value}')")
+    for table in _WITH_TEXTS:
+        option = "data_inlining_row_limit"
+        if (option, f"main.{table}") not in present:
+            connection.execute(f"call ducklake_set_option('lake', '{option}', 0, table_name => '{table}')")
 
 
 def _schema(connection: duckdb.DuckDBPyConnection) -> int:
