@@ -18,6 +18,8 @@ from ingest.prices.rates import CLASSES, SAID, STANDARD, Rates, service_tier, sl
 
 _PER_MILLION = CLASSES[:10]
 _EACH = CLASSES[10:]
+OWN_CACHE = "answered from the app's own cache"
+"""The price of a call that nobody was paid for."""
 _INSIDE_OUTPUT = ("reasoning", "output_audio", "output_image")
 _EARLIEST_NS = 1_577_836_800_000_000_000
 """2020: a clock that says less is wrong, and the time of such a call unknown."""
@@ -188,7 +190,7 @@ class Prices:
     def cost(self, usage: Usage) -> Cost:
         """What a call cost. Never 0 for what is not known."""
         if usage.cache_hit:
-            return Cost(0.0, None, "answered from the app's own cache", (0.0,) * len(CLASSES))
+            return Cost(0.0, None, OWN_CACHE, (0.0,) * len(CLASSES))
         models = tuple(model for model in (usage.model_returned, usage.model_requested) if model)
         if not models:
             return Cost(None, "no model name")
