@@ -41,11 +41,12 @@ def decode(body: bytes, signal: Signal, encoding: Encoding) -> Batch:
     request = reader.parse(body, signal, problems)
     if signal == "metrics":
         return Batch(metric_points=reader.metric_points(request), problems=problems.texts())
+    marks = reader.redactions_in(request, signal)
     if signal == "logs":
         logs = tuple(reader.logs(request, problems))
-        return Batch(logs=logs, rejected=problems.rejected, problems=problems.texts())
+        return Batch(logs=logs, rejected=problems.rejected, problems=problems.texts(), redacted=marks)
     spans = tuple(reader.spans(request, problems))
-    return Batch(spans=spans, rejected=problems.rejected, problems=problems.texts())
+    return Batch(spans=spans, rejected=problems.rejected, problems=problems.texts(), redacted=marks)
 
 
 def inspect(body: bytes, signal: Signal, encoding: Encoding) -> Counts:

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ingest import redactions
 from ingest.otlp_problems import INVALID_SPAN_ID, INVALID_TRACE_ID, DecodeError, Problems
 from ingest.otlp_protobuf import KINDS, STATUSES
 from ingest.spans import Event, LogRecord, Scope, Span
@@ -77,6 +78,39 @@ def metric_points(request: _Object) -> int:
             if isinstance(data, dict) and isinstance(data_points := _get(data, "dataPoints"), list):
                 points += len(data_points)
     return points
+
+
+def objects(item: _Object, name: str) -> list[_Object]:
+    """The objects listed under a name in either spelling. Raises DecodeError when that is not a list of objects."""
+    try:
+        return list(_objects(item, name))
+    except _MalformedError as error:
+        raise DecodeError(f"not an OTLP/JSON request: {error}") from None
+
+
+def attributes(holder: object) -> dict[str, object]:
+    """The attributes of a resource. Raises DecodeError when they are malformed."""
+    try:
+        return _attributes(_get(holder, "attributes")) if isinstance(holder, dict) else {}
+    except _MalformedError as error:
+        raise DecodeError(f"not an OTLP/JSON request: {error}") from None
+
+
+def redacted(group: _Object, scopes: str) -> dict[str, int]:
+    """The counts in a resource group that tells of redactions (see redactions.py); empty for any other."""
+    return {} if _get(group, scopes) else redactions.counts(attributes(group.get("resource")))
+
+
+def redactions_in(request: _Object, signal: str) -> dict[str, int]:
+    """What the last resource group of a request tells of redactions."""
+    frames = ("resourceSpans", "scopeSpans") if signal == "traces" else ("resourceLogs", "scopeLogs")
+    groups = objects(request, frames[0])
+    return redacted(groups[-1], frames[1]) if groups else {}
+
+
+def from_base64(text: str) -> bytes:
+    """Base64 in either alphabet, padded or not. Raises ValueError."""
+    return _bytes(text)
 
 
 class _MalformedError(ValueError):

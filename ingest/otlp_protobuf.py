@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ingest import otlp_repair
+from ingest import otlp_repair, redactions
 from ingest.otlp_problems import INVALID_SPAN_ID, INVALID_TRACE_ID, DecodeError, Problems
 from ingest.spans import Event, LogRecord, Scope, Span, Status
 
@@ -107,6 +107,24 @@ def metric_points(request: Any) -> int:
                 if data := metric.WhichOneof("data"):
                     points += len(getattr(metric, data).data_points)
     return points
+
+
+def attributes(pairs: Iterable[Any]) -> dict[str, object]:
+    """Attributes as plain values."""
+    return _attributes(pairs)
+
+
+def redacted(group: Any) -> dict[str, int]:
+    """The counts in a resource group that tells of redactions (see redactions.py); empty for any other."""
+    if len(group.resource.attributes) != 1 or getattr(group, "scope_spans", None) or getattr(group, "scope_logs", None):
+        return {}
+    return redactions.counts(_attributes(group.resource.attributes))
+
+
+def redactions_in(request: Any, signal: str) -> dict[str, int]:
+    """What the last resource group of a request tells of redactions."""
+    groups = request.resource_spans if signal == "traces" else request.resource_logs
+    return redacted(groups[-1]) if groups else {}
 
 
 def count_spans(request: Any, problems: Problems) -> int:

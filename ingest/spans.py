@@ -101,3 +101,5 @@ class Batch:
     metric_points: int = 0
     rejected: int = 0
     problems: tuple[str, ...] = field(default=())
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """Kind -> number of marks that a privacy policy set before the request was stored."""

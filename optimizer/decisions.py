@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from optimizer import prompts
 from optimizer.dataset import Floats
-from optimizer.runtime import DIM, decode_features, featurise_many
+from optimizer.runtime import DIM, decode_features
 
 MODEL_KINDS = ("llm", "embedding")
 
@@ -189,11 +190,9 @@ def _parsed(text: str | None) -> object:
 
 def _features(rows: pl.DataFrame) -> Floats:
     """(n, DIM): the vector that the router logged, else one computed from the recorded messages."""
-    contexts = [
-        {"messages": _parsed(text), "tools": _parsed(tools)}
-        for text, tools in zip(rows["input_text"].to_list(), rows["tools_offered"].to_list(), strict=True)
-    ]
-    features: Floats = np.asarray(featurise_many(contexts), dtype=np.float32)
+    features: Floats = np.zeros((len(rows), DIM), dtype=np.float32)
+    for row, text, tools in zip(features, rows["input_text"].to_list(), rows["tools_offered"].to_list(), strict=True):
+        row[:] = prompts.features(_parsed(text), _parsed(tools))
     for place, logged in enumerate(rows["policy_features"].to_list()):
         if logged:
             try:

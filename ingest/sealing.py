@@ -1,0 +1,154 @@
+"""Spans and log records without texts, and what the converter reads from them: for content that is switched off. Pure.
+
+Before a span is written anywhere it is read, as the converter would; then it keeps its times, ids, numbers and flags,
+and in one attribute, `retroute.sealed`, what was read: the facts (names, models, counts), sketches of the messages, the
+names of unknown keys. No other text is kept, be its key known or not. Hence every convention works as with content on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+import orjson
+
+from ingest.dialects import messages, registry
+from ingest.dialects.facts import Content, LlmFacts, Reading
+from ingest.dialects.values import dumps, text
+from ingest.sketches import Vector, name, sketched
+from ingest.spans import Attributes, LogRecord, Span
+
+SEALED = "retroute.sealed"
+EVALUATION = "gen_ai.evaluation.result"
+
+_LISTS = frozenset({"tools_offered", "policy_candidates", "policy_probabilities", "policy_features"})
+"""Facts that are lists of names or numbers, of any length."""
+_RESOURCE = (
+    "service.",
+    "telemetry.",
+    "deployment.",
+    "host.",
+    "k8s.",
+    "cloud.",
+    "container.",
+    "process.runtime.",
+    "os.",
+)
+_NAMED_KEYS = frozenset(
+    {
+        *("event.name", "exception.type", "error.type", "gen_ai.response.id", "gen_ai.conversation.id", "session.id"),
+        *("gen_ai.evaluation.name", "gen_ai.evaluation.score.label", "gen_ai.evaluation.score.value"),
+        "gen_ai.evaluation.source",
+    }
+)
+"""Keys of names that are kept wherever they are."""
+_FACTS = {field.name for field in fields(LlmFacts)}
+_PLAIN_LIST = 16  # a longer list of numbers may be a text's embedding, which gives the text away
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What is left of a span or log record."""
+
+    name: str
+    attributes: dict[str, object]
+    events: tuple[tuple[str, int, dict[str, object]], ...] = ()
+    """Name, time (ns) and attributes of those that are kept."""
+
+
+def seal_span(span: Span, vector: Vector | None) -> Sealed:
+    """The span's remains."""
+    reading = read(span)
+    facts = {field: value for field, value in asdict(reading.facts).items() if value is not None}
+    content = reading.content
+    told = {
+        "facts": {field: value for field, value in facts.items() if _is_bare(field, value)},
+        "unknown": [key for key in reading.unknown if name(key)],
+        "input": sketched(content.input_text, vector),
+        "output": sketched(content.output_text, None),
+    }
+    attributes = {**bare(span.attributes), SEALED: dumps({key: value for key, value in told.items() if value})}
+    kept = tuple(
+        (name(event.name) or "", event.time_ns, bare(event.attributes))
+        for event in span.events
+        if event.name not in messages.CONTENT_EVENTS
+    )
+    return Sealed(name(span.name) or "", attributes, kept)
+
+
+def seal_log(log: LogRecord, vector: Vector | None) -> Sealed:
+    """The log record's remains: an evaluation keeps its verdict, a call's messages become sketches, a body is gone."""
+    fields_ = log.body if isinstance(log.body, dict) else {}
+    event = log.event_name or text(log.attributes.get("event.name")) or text(fields_.get("event.name")) or ""
+    attributes = bare({**fields_, **log.attributes} if event == EVALUATION else log.attributes)
+    if event not in messages.CONTENT_EVENTS:
+        return Sealed(name(event) or "", attributes)
+    told = messages.from_events([(event, log.body, log.attributes)])
+    given, answer = sketched(told.input_text, vector), sketched(told.output_text, None)
+    offered = messages.tool_names(told.tools)
+    attributes = {key: value for key, value in attributes.items() if key != "event.name"}
+    if not (given or answer or offered):
+        return Sealed(name(event) or "", attributes)
+    if offered or (given and answer):
+        tools = [{"name": tool} for tool in orjson.loads(offered or "[]")]
+        parts = {
+            "gen_ai.input.messages": given,
+            "gen_ai.output.messages": answer,
+            "gen_ai.tool.definitions": dumps(tools) if tools else None,
+        }
+        return Sealed(messages.DETAILS, {**attributes, **{key: part for key, part in parts.items() if part}})
+    if given:
+        return Sealed("gen_ai.content.prompt", {**attributes, "gen_ai.prompt": given})
+    return Sealed("gen_ai.content.completion", {**attributes, "gen_ai.completion": answer})
+
+
+def read(span: Span) -> Reading:
+    """What a span says, sealed or not. Raises nothing."""
+    told = span.attributes.get(SEALED)
+    if not isinstance(told, str):
+        return registry.read(span)
+    bare_span = replace(span, attributes={key: value for key, value in span.attributes.items() if key != SEALED})
+    reading = registry.read(bare_span)
+    try:
+        found = orjson.loads(told)
+        given = {field: value for field, value in found["facts"].items() if field in _FACTS}
+        content = Content(sketched(found.get("input"), None), sketched(found.get("output"), None))
+        return replace(
+            reading, facts=LlmFacts(**given), content=content, unknown=tuple(map(str, found.get("unknown", ())))
+        )
+    except (ValueError, TypeError, AttributeError, KeyError):  # not by us
+        return reading
+
+
+def seal_resource(attributes: Attributes) -> dict[str, object]:
+    """A resource's attributes: names of services, hosts and versions; no command lines."""
+    return {key: value for key, value in attributes.items() if key.startswith(_RESOURCE) and _is_plain(value)}
+
+
+def bare(attributes: Attributes) -> dict[str, object]:
+    """Attributes whose values are numbers and flags, and the few names that a key announces."""
+    return {
+        key: value
+        for key, value in attributes.items()
+        if key not in registry.CONTENT_KEYS and _is_plain(value) and (key in _NAMED_KEYS or not _has_text(value))
+    }
+
+
+def seal_score(score: Mapping[str, object]) -> dict[str, object]:
+    """A score of POST /v1/scores without its explanation."""
+    return {key: value for key, value in score.items() if key != "explanation" and (key != "label" or name(value))}
+
+
+def _is_bare(field: str, value: object) -> bool:
+    return not isinstance(value, str) or field in _LISTS or name(value) is not None
+
+
+def _has_text(value: object) -> bool:
+    return any(isinstance(item, str) for item in value) if isinstance(value, list) else isinstance(value, str)
+
+
+def _is_plain(value: object) -> bool:
+    """A name, a number or a flag, or a short list of them."""
+    if isinstance(value, list):
+        return len(value) <= _PLAIN_LIST and all(_is_plain(item) and not isinstance(item, list) for item in value)
+    return name(value) is not None if isinstance(value, str) else isinstance(value, int | float)
