@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ingest.dialects import answers
 from ingest.dialects.facts import Dialect, Kind
 from ingest.dialects.langgraph import agent_of
 from ingest.dialects.values import structure, unquoted
@@ -30,7 +31,9 @@ def kind(attributes: Attributes) -> Kind | None:
 
 
 def repair(attributes: Attributes, values: dict[str, object]) -> None:
-    """An answer's model and id are in the raw answer where no attribute has them; the agent in LangGraph's metadata."""
+    """Texts out of their quotes, the response's id out of the raw answer, the agent out of LangGraph's metadata."""
+    if "response_id" not in values and (said := answers.raw_id(attributes.get("mlflow.spanOutputs"))) is not None:
+        values["response_id"] = said
     for key in ("input", "output"):
         if key in values:
             values[key] = unquoted(values[key])

@@ -6,6 +6,7 @@ for the response's id: it is in the provider's raw answer, where that was kept.
 
 from __future__ import annotations
 
+from ingest.dialects import answers
 from ingest.dialects.facts import Dialect, by
 from ingest.dialects.langgraph import agent_of
 from ingest.dialects.values import structure
@@ -29,18 +30,11 @@ kind = by(
     "chain",
 )
 
-_RAW_IDS = ("chatcmpl-", "resp_", "msg_", "cmpl-", "gen-")
-"""How ids of responses begin in providers' raw answers."""
-
 
 def repair(attributes: Attributes, values: dict[str, object]) -> None:
     """The response's id from the raw answer; the agent from LangGraph's metadata."""
-    if "response_id" not in values and "llm.model_name" in attributes:
-        raw = attributes.get("output.value")
-        if isinstance(raw, str) and raw.startswith('{"id":"'):
-            said = raw[7 : raw.find('"', 7)]
-            if said.startswith(_RAW_IDS):
-                values["response_id"] = said
+    if "response_id" not in values and (said := answers.raw_id(attributes.get("output.value"))) is not None:
+        values["response_id"] = said
     if "agent" not in values and (meta := attributes.get("metadata")):
         if isinstance(meta, str) and "lc_agent_name" not in meta and "langgraph_" not in meta:
             return

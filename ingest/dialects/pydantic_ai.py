@@ -30,9 +30,23 @@ DIALECT = Dialect(
         "raw_output": ("final_result", "response_data"),
         "tools": ("model_request_parameters",),
     },
-    inside={"request_data": {"model_requested": ("model",), "max_tokens": ("max_tokens",), "stream": ("stream",)}},
+    inside={
+        "request_data": {"model_requested": ("model",), "max_tokens": ("max_tokens",), "stream": ("stream",)},
+        "gen_ai.usage.raw": {
+            "cache_read_tokens": (
+                "prompt_tokens_details.cached_tokens",
+                "input_tokens_details.cached_tokens",
+                "cache_read_input_tokens",
+            ),
+            "cache_write_tokens": ("cache_creation_input_tokens",),
+            "reasoning_tokens": (
+                "completion_tokens_details.reasoning_tokens",
+                "output_tokens_details.reasoning_tokens",
+            ),
+        },
+    },
     ignored=(
         *("pydantic_ai.", "logfire.", "baggage_conflict.", "gen_ai.aggregated_usage.", "gen_ai.usage.details."),
-        *("model_name", "tools", "async", "duration", "gen_ai.usage.raw"),
+        *("model_name", "tools", "async", "duration"),
     ),
 )

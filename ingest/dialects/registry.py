@@ -104,7 +104,7 @@ class _Inner:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where the value of an attribute goes; the lowest rank wins. `field` "": nowhere. `path`: it is one piece of a list."""
+    """Where the value of an attribute goes; the lowest rank wins. `field` "": nowhere. `path`: a piece of a list."""
 
     field: str
     rank: int
