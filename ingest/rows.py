@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from ingest import span_scores
+from ingest import logged_calls, span_scores
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content, LlmFacts
 from ingest.dialects.values import dumps, text
@@ -82,7 +82,7 @@ class Batch:
                 self.add_score(score, received_ns)
 
     def add_logs(self, logs: Iterable[LogRecord], received_ns: int) -> None:
-        """Evaluations become scores, texts of calls events; other log records are only counted."""
+        """Evaluations become scores, calls and their texts events; other log records are only counted."""
         for log in logs:
             name = log.event_name or text(log.attributes.get("event.name")) or _named_in(log.body)
             if name == span_scores.EVALUATION:
@@ -91,7 +91,9 @@ class Batch:
                     span_scores.evaluation(fields, log.time_ns or received_ns, log.trace_id, log.span_id), received_ns
                 )
             elif name in messages.CONTENT_EVENTS and log.trace_id and log.span_id:
-                self._add_event(log, name, received_ns)
+                self._add_event(log, name, log.trace_id, received_ns)
+            elif told := logged_calls.event_name(log):
+                self._add_event(log, told, logged_calls.trace_of(log), received_ns)
 
     def add_score(self, score: Score | None, received_ns: int) -> None:
         """A score; None, a judgement that names nothing or judges nothing, counts as rejected."""
@@ -130,13 +132,13 @@ class Batch:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
         self._arrived(span.trace_id, received_ns)
 
-    def _add_event(self, log: LogRecord, name: str, received_ns: int) -> None:
+    def _add_event(self, log: LogRecord, name: str, trace_id: str, received_ns: int) -> None:
         body, attributes = dumps(log.body), dumps(log.attributes)
-        identity = "\0".join((log.trace_id or "", log.span_id or "", name, str(log.time_ns), body, attributes))
+        identity = "\0".join((trace_id, log.span_id or "", name, str(log.time_ns), body, attributes))
         rows = self.rows["event_log"]
-        row = (digest(identity), log.trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
+        row = (digest(identity), trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
         rows.append((*row, received_ns, self.number, len(rows)))
-        self._arrived(str(log.trace_id), received_ns)
+        self._arrived(trace_id, received_ns)
 
     def _arrived(self, trace_id: str, received_ns: int) -> None:
         first, last = self.arrivals.get(trace_id, (received_ns, received_ns))

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
-import orjson
-import polars as pl
 import pyarrow as pa
 
-from ingest.dialects import messages
-from ingest.dialects.facts import Content, LlmFacts
+from ingest.dialects.facts import Content
+from ingest.found import Found
 from ingest.lake import Lake
+from ingest.logged_calls import calls_of
 from ingest.pricing import Prices
-from ingest.rows import COLUMNS, FACTS, content_row, digest
-from ingest.settle import Call, Settled, TraceSpan, settle
+from ingest.rows import COLUMNS, FACTS, content_row
+from ingest.settle import Call, TraceSpan, settle
 
 _ROW_FACTS = tuple(name for name in FACTS if not name.startswith("policy_"))
 _POLICY = tuple(name for name in FACTS if name.startswith("policy_"))
-_CALL_COLUMNS = (
+CALL_COLUMNS = (
     *("trace_id", "span_id", "parent_call_id", "name", "service", *_ROW_FACTS, "cost_usd", "unpriced", "status"),
-    *("start_ns", "end_ns", "attempts", "content_span_id", *_POLICY),
+    *("start_ns", "end_ns", "attempts", "attempt_of", "content_span_id", "content_trace_id", *_POLICY),
 )
 _ROLE_COLUMNS = ("trace_id", "span_id", "role", "call_id")
-_TRACE_COLUMNS = ("trace_id", "service", "spans", "batch", "settled_ns")
+_TRACE_COLUMNS = ("trace_id", "service", "session_id", "spans", "batch", "settled_ns")
 _facts_of = attrgetter(*_ROW_FACTS)
 _policy_of = attrgetter(*_POLICY)
+
+SPANS_AT_ONCE = 20_000
+"""Traces are settled together up to so many spans; a larger one by itself, after all others."""
 
 Schemas = Mapping[str, pa.Schema]
 
@@ -46,6 +48,16 @@ def table(schema: pa.Schema, columns: Sequence[str], rows: Sequence[tuple[object
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+@dataclass
+class Rows:
+    """Rows of the settled tables, and texts that events told."""
+
+    calls: list[tuple[object, ...]] = field(default_factory=list)
+    roles: list[tuple[object, ...]] = field(default_factory=list)
+    traces: list[tuple[object, ...]] = field(default_factory=list)
+    contents: list[tuple[object, ...]] = field(default_factory=list)
+
+
 def settle_traces(
     lake: Lake,
     types: Schemas,
@@ -56,88 +68,77 @@ def settle_traces(
 ) -> None:
     """Settles traces with all that the lake holds of them up to commit `batch`. Doing it again gives the same rows.
 
-    `arrivals`: trace id -> when the first span or event that was not settled yet arrived (ns).
+    `arrivals`: trace id -> when the first span or event that was not settled yet arrived (ns). A transaction holds at
+    most about `SPANS_AT_ONCE` spans, so that a giant trace neither takes memory for others nor keeps them waiting.
+    Traces with a call that is recorded in one of these too are settled with them.
     """
     before = set(lake.query("settled_among", trace_ids=list(arrivals))["trace_id"])
-    fresh = [trace_id for trace_id in arrivals if trace_id not in before]
-    frames = []
-    events: dict[tuple[str, str], list[messages.Event]] = {}
-    for ids, since_ns in ((fresh, min((arrivals[t] for t in fresh), default=None)), (sorted(before), None)):
-        if ids:
-            frames.append(lake.query("trace_spans", trace_ids=ids, since_ns=since_ns))
-            for row in lake.query("trace_events", trace_ids=ids, since_ns=since_ns).iter_rows():
-                trace_id, span_id, name, _, body, attributes = row
-                event = (name, orjson.loads(body), orjson.loads(attributes))
-                events.setdefault((trace_id, span_id), []).append(event)
-    spans = pl.concat(frames)
-    calls: list[tuple[object, ...]] = []
-    roles: list[tuple[object, ...]] = []
-    traces: list[tuple[object, ...]] = []
-    contents: list[tuple[object, ...]] = []
-    grouped = _by_trace(spans)
-    now = clock()
-    for trace_id in arrivals:
-        found = []
-        for span in grouped.get(trace_id, ()):
-            if carried := events.get((trace_id, span.span_id)):
-                told = messages.from_events(carried)
-                contents.append(content_row(trace_id, span.span_id, _lacking(span, told), batch))
-                span = _with_content(span, told)
-            found.append(span)
-        settled = settle(found, prices)
-        calls += [_call_row(trace_id, call) for call in settled.calls]
-        roles += _role_rows(trace_id, settled)
-        traces.append((trace_id, settled.service, len(found), batch, now))
-    lake.write(
-        {
-            "settled_calls": table(types["settled_calls"], _CALL_COLUMNS, calls),
-            "span_roles": table(types["span_roles"], _ROLE_COLUMNS, roles),
-            "settled_traces": table(types["settled_traces"], _TRACE_COLUMNS, traces),
-            "content_log": table(types["content_log"], COLUMNS["content_log"], contents),
-        },
-        replace_traces=sorted(before),
-    )
+    sizes = dict(lake.query("trace_sizes", trace_ids=list(arrivals)).iter_rows())
+    for ids in portions(arrivals, sizes):
+        again = [trace_id for trace_id in ids if trace_id in before]
+        fresh = [trace_id for trace_id in ids if trace_id not in before]
+        found = Found()
+        found.read(lake, fresh, min((arrivals[trace_id] for trace_id in fresh), default=None))
+        found.read(lake, again, None)
+        mates = found.mates(lake)
+        found.read(lake, mates, None)
+        if mates:
+            found.mates(lake)  # what their other calls may be one with
+        rows = settled_rows(found, [*ids, *mates], batch, prices, clock())
+        lake.write(
+            {
+                "settled_calls": table(types["settled_calls"], CALL_COLUMNS, rows.calls),
+                "span_roles": table(types["span_roles"], _ROLE_COLUMNS, rows.roles),
+                "settled_traces": table(types["settled_traces"], _TRACE_COLUMNS, rows.traces),
+                "content_log": table(types["content_log"], COLUMNS["content_log"], rows.contents),
+            },
+            replace_traces=sorted({*again, *mates}),
+        )
+        before.update(ids, mates)
 
 
-def _by_trace(spans: pl.DataFrame) -> dict[str, list[TraceSpan]]:
-    grouped: dict[str, list[TraceSpan]] = {}
-    own = [field.name for field in fields(TraceSpan) if field.name != "facts"]
-    names = spans.columns
-    own_at = [names.index(name) for name in own]
-    facts_at = [names.index(name) for name in FACTS]
-    trace_at = names.index("trace_id")
-    for row in spans.iter_rows():
-        values = dict(zip(own, (row[i] for i in own_at), strict=True))
-        span = TraceSpan(facts=LlmFacts(*(row[i] for i in facts_at)), **values)
-        grouped.setdefault(row[trace_at], []).append(span)
-    return grouped
+def portions(trace_ids: Iterable[str], sizes: Mapping[str, int], most: int = SPANS_AT_ONCE) -> Iterator[list[str]]:
+    """Traces in groups of at most `most` spans, the small ones first; a larger one is a group of its own."""
+    group: list[str] = []
+    total = 0
+    for trace_id in sorted(trace_ids, key=lambda trace_id: (sizes.get(trace_id, 0), trace_id)):
+        size = sizes.get(trace_id, 0)
+        if group and total + size > most:
+            yield group
+            group, total = [], 0
+        group.append(trace_id)
+        total += size
+    if group:
+        yield group
 
 
-def _lacking(span: TraceSpan, told: Content) -> Content:
-    """What events tell and the span itself did not."""
-    return Content(
-        None if span.input_chars else told.input_text, None if span.output_chars else told.output_text, told.tools
-    )
-
-
-def _with_content(span: TraceSpan, told: Content) -> TraceSpan:
-    offered = span.facts.tools_offered or (messages.tool_names(told.tools) if told.tools else None)
-    return replace(
-        span,
-        facts=replace(span.facts, tools_offered=offered),
-        input_chars=span.input_chars or len(told.input_text or ""),
-        output_chars=span.output_chars or len(told.output_text or ""),
-        input_digest=span.input_digest or digest(told.input_text),
-    )
+def settled_rows(found: Found, trace_ids: Sequence[str], batch: int, prices: Prices, now: int) -> Rows:
+    """The rows of some traces. Pure."""
+    rows = Rows(contents=[content_row(*place, content, batch) for place, content in found.contents])
+    elsewhere: dict[str, dict[str, str]] = {}
+    visitors: dict[str, list[tuple[TraceSpan, str]]] = {}
+    by_place = {**found.near, **{(s.trace_id, s.span_id): s for spans in found.spans.values() for s in spans}}
+    for (trace_id, span_id), (host_trace, host) in found.twins().items():
+        elsewhere.setdefault(trace_id, {})[span_id] = host
+        if trace_id != host_trace:
+            visitors.setdefault(host_trace, []).append((by_place[trace_id, span_id], host))
+    for trace_id in trace_ids:
+        spans, events = found.spans.get(trace_id, []), found.events.get(trace_id)
+        logged = calls_of(events, (span.span_id for span in spans), trace_id) if events else []
+        rows.contents += [
+            content_row(trace_id, span.span_id, content, batch) for span, content in logged if content != Content()
+        ]
+        seen = [*spans, *(span for span, _ in logged)]
+        settled = settle(seen, prices, elsewhere.get(trace_id), visitors.get(trace_id, ()))
+        rows.calls += [_call_row(trace_id, call) for call in settled.calls]
+        rows.roles += [(trace_id, role.span_id, role.role, role.call_id) for role in settled.roles]
+        rows.traces.append((trace_id, settled.service, settled.session_id, len(spans), batch, now))
+    return rows
 
 
 def _call_row(trace_id: str, call: Call) -> tuple[object, ...]:
     return (
         *(trace_id, call.span_id, call.parent_call_id, call.name, call.service, *_facts_of(call.facts)),
-        *(call.cost.usd, call.cost.unpriced, call.status, call.start_ns, call.end_ns, call.attempts),
-        *(call.content_span_id, *_policy_of(call.facts)),
+        *(call.cost.usd, call.cost.unpriced, call.status, call.start_ns, call.end_ns, call.attempts, call.attempt_of),
+        *(call.content_span_id, call.content_trace_id, *_policy_of(call.facts)),
     )
-
-
-def _role_rows(trace_id: str, settled: Settled) -> list[tuple[object, ...]]:
-    return [(trace_id, role.span_id, role.role, role.call_id) for role in settled.roles]

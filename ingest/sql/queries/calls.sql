@@ -1,6 +1,6 @@
 -- Settled calls: one row per real step, priced, with the texts of its prompt and answer.
 -- parameters: service, since_ns, until_ns
--- columns: trace_id, span_id, parent_call_id, kind, name, service, workflow, agent, tool, provider, model_requested, model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, max_tokens, tools_offered, response_format, cost_usd, unpriced, reported_cost_usd, status, error_type, stream, ttft_s, session_id, user_id, response_id, prompt_name, prompt_version, start_ns, end_ns, attempts, dialect, input_text, output_text, policy_id, policy_version, policy_action, policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason
+-- columns: trace_id, span_id, parent_call_id, kind, name, service, workflow, agent, tool, provider, model_requested, model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, max_tokens, tools_offered, response_format, cost_usd, unpriced, reported_cost_usd, status, error_type, stream, ttft_s, session_id, user_id, response_id, prompt_name, prompt_version, start_ns, end_ns, attempts, attempt_of, episode_id, dialect, input_text, output_text, policy_id, policy_version, policy_action, policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason
 -- order: start_ns, span_id
 select *
 from calls

@@ -1,0 +1,56 @@
+"""Failed calls that were tried again -> the attempts of one step. Pure.
+
+Attempts are model calls below one parent with equal prompts, one after the other, all but the last of them failed. The
+model may differ: that is a fallback. Without a captured prompt nothing is known of attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.sights import MODEL_KINDS
+from ingest.trace_tree import TraceSpan, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which attempt of its step a call is, from 1, and the call that was the last; None: it is the last itself."""
+
+    number: int
+    last: str | None
+
+
+def attempts(tree: Tree, sights: Mapping[str, Sequence[str]]) -> dict[str, Attempt]:
+    """Call -> its attempt, for calls whose prompt is known. `sights`: call -> all spans that show it."""
+    siblings: dict[tuple[str | None, str, str], list[TraceSpan]] = {}
+    for call_id in sorted(sights, key=lambda call_id: (tree.spans[call_id].start_ns, call_id)):
+        call = tree.spans[call_id]
+        if call.facts.kind not in MODEL_KINDS:
+            continue
+        shown = sorted(sights[call_id], key=lambda span_id: (-tree.depth[span_id], span_id))
+        prompt = next((digest for span_id in shown if (digest := tree.spans[span_id].input_digest)), None)
+        if prompt is not None:
+            siblings.setdefault((tree.parents.get(shown[-1]), call.facts.kind, prompt), []).append(call)
+    found: dict[str, Attempt] = {}
+    for line in siblings.values():
+        tried: list[TraceSpan] = []
+        for call in line:
+            if tried and not _follows(tried[-1], call):
+                found.update(_numbered(tried))
+                tried = []
+            tried.append(call)
+        found.update(_numbered(tried))
+    return found
+
+
+def _follows(failed: TraceSpan, call: TraceSpan) -> bool:
+    ended = failed.end_ns if failed.end_ns >= failed.start_ns else failed.start_ns
+    return failed.failed and ended <= call.start_ns
+
+
+def _numbered(tried: Sequence[TraceSpan]) -> dict[str, Attempt]:
+    last = tried[-1].span_id
+    return {
+        call.span_id: Attempt(number, None if call.span_id == last else last) for number, call in enumerate(tried, 1)
+    }
