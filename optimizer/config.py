@@ -21,7 +21,9 @@ from typing import cast
 
 from ingest.auth import Token
 from ingest.errors import ConfigError
-from ingest.pricing import Price
+from ingest.prices.fields import TIERS
+from ingest.prices.hosted import Hosted
+from ingest.pricing import Discount, Price
 from ingest.scales import Scale
 from optimizer.gate import Limits
 
@@ -109,6 +111,7 @@ class Settings:
     lake: LakeSettings = field(default_factory=LakeSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     prices: tuple[Price, ...] = ()
+    discounts: tuple[Discount, ...] = ()
     scores: tuple[Scale, ...] = ()
     """What scores mean, by their names."""
     services: Mapping[str, ServiceSettings] = field(default_factory=lambda: MappingProxyType({}))
@@ -237,6 +240,21 @@ def _shares(value: object) -> Mapping[str, float]:
 _anything = _number("a number", lambda number: True)
 _seconds = _number("seconds, 0 or more", lambda number: number >= 0)
 _usd = _number("USD per million tokens, 0 or more", lambda number: number >= 0)
+_usd_each = _number("USD for one, 0 or more", lambda number: number >= 0)
+_above_0 = _number("a number above 0", lambda number: number > 0)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a number of tokens, 0 or more")
+    return value
+
+
+def _tier(value: object) -> str:
+    if value not in ("standard", *TIERS.values()):
+        raise ValueError(f"one of standard, {', '.join(TIERS.values())}")
+    return str(value)
+
 
 SECTIONS: Mapping[str, Mapping[str, Reader]] = {
     "collector": {
@@ -264,6 +282,34 @@ PRICE: Mapping[str, Reader] = {
     "output": _usd,
     "cache_read": _usd,
     "cache_write": _usd,
+    "cache_write_1h": _usd,
+    "reasoning": _usd,
+    "input_audio": _usd,
+    "input_image": _usd,
+    "output_audio": _usd,
+    "output_image": _usd,
+    "request": _usd_each,
+    "web_search": _usd_each,
+    "code_interpreter": _usd_each,
+    "file_search": _usd_each,
+    "tier": _tier,
+    "above": _count,
+}
+HOSTED: Mapping[str, Reader] = {
+    "usd_per_hour": _above_0,
+    "units": _above_0,
+    "tokens_per_second": _above_0,
+    "input_tokens_per_second": _above_0,
+    "output_tokens_per_second": _above_0,
+    "utilization": _number("a share above 0, at most 1", lambda number: 0 < number <= 1),
+}
+"""Keys of a price that is made from what hardware costs, instead of `input` and `output`."""
+DISCOUNT: Mapping[str, Reader] = {
+    "percent": _number("percent from 0 to 100", lambda number: 0 <= number <= 100),
+    "provider": _text,
+    "model": _text,
+    "from": _date,
+    "until": _date,
 }
 SERVICE: Mapping[str, Reader] = {
     "incumbent": _text,
@@ -338,6 +384,8 @@ def _read_file(file: Path) -> Settings:
             values += [(f"{name}.{key}", value, str(file)) for key, value in section.items()]
         elif name == "prices":
             settings = replace(settings, prices=_prices(place, content))
+        elif name == "discounts":
+            settings = replace(settings, discounts=_discounts(place, content))
         elif name == "scores":
             scales = tuple(_scale(place / score, part) for score, part in place.table(content).items())
             settings = replace(settings, scores=scales)
@@ -346,10 +394,10 @@ def _read_file(file: Path) -> Settings:
             services = {service: _service(place / service, part) for service, part in table.items()}
             settings = replace(settings, services=MappingProxyType(services))
         else:
-            raise top.unknown(name, [*SECTIONS, "prices", "scores", "services"])
+            raise top.unknown(name, [*SECTIONS, "prices", "discounts", "scores", "services"])
     written = {
         key: str(file)
-        for name in ("prices", "scores", "services")
+        for name in ("prices", "discounts", "scores", "services")
         if name in document
         for key in _leaves(document, name)
     }
@@ -369,7 +417,8 @@ def _prices(place: _Place, content: object) -> tuple[Price, ...]:
     prices = []
     for number, item in enumerate(content, start=1):
         entry = _Place(place.origin, f"prices[{number}]")
-        values = entry.read(entry.table(item), PRICE)
+        values = entry.read(entry.table(item), {**PRICE, **HOSTED})
+        values = _hosted(entry, values) if HOSTED.keys() & values.keys() else values
         missing = [name for name in ("model", "input", "output") if name not in values]
         if missing:
             raise ConfigError(f"{entry.origin}: {entry.key} lacks {' and '.join(missing)}")
@@ -384,6 +433,35 @@ def _scale(place: _Place, content: object) -> Scale:
         return Scale(place.key.partition(".")[2], **values)  # type: ignore[arg-type]
     except ValueError as error:
         raise ConfigError(f"{place.origin}: {place.key}: {error}") from None
+
+
+def _hosted(place: _Place, values: dict[str, object]) -> dict[str, object]:
+    """A price in which USD per hour and throughput became USD per million tokens."""
+    stated = {name: values.pop(name) for name in HOSTED if name in values}
+    if both := [name for name in ("input", "output") if name in values]:
+        raise ConfigError(f"{place.origin}: {place.key} has {both[0]} beside {next(iter(stated))}: state one of them")
+    try:
+        hosted = Hosted(**stated)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{place.origin}: {place.key} needs usd_per_hour, and tokens_per_second or both of "
+            "input_tokens_per_second and output_tokens_per_second"
+        ) from error
+    return {**values, "input": hosted.input, "output": hosted.output}
+
+
+def _discounts(place: _Place, content: object) -> tuple[Discount, ...]:
+    if not isinstance(content, list):
+        raise place.wrong("[[discounts]] tables", content)
+    discounts = []
+    for number, item in enumerate(content, start=1):
+        entry = _Place(place.origin, f"discounts[{number}]")
+        values = entry.read(entry.table(item), DISCOUNT)
+        if "percent" not in values:
+            raise ConfigError(f"{entry.origin}: {entry.key} lacks percent")
+        dates = {"valid_from": values.pop("from", None), "valid_until": values.pop("until", None)}
+        discounts.append(Discount(**dates, **values))  # type: ignore[arg-type]
+    return tuple(discounts)
 
 
 def _service(place: _Place, content: object) -> ServiceSettings:

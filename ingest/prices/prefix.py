@@ -2,8 +2,8 @@
 
 A turn's prompt begins with the prompt and the answer of the turn before: the prefix. Of it a provider reads a share
 from its cache, less the longer the gap; a model that was not used in the session has nothing cached. The shares are
-those seen in the log, by model and gap. With P tokens of prefix, s the share read after such a gap, w the share of other
-input that is written, and prices of the model switched to:
+those seen in the log, by model and gap. With P tokens of prefix, s the share read after such a gap, w the share of
+other input that is written, and prices of the model switched to:
 
     lost reads   s P (input - read)         the prefix costs full input once
     new writes   s P w (write - input)      and is written into the cache
