@@ -20,8 +20,9 @@ from ingest import auth, otlp
 from ingest.answers import RefusalError, overloaded
 from ingest.auth import Token
 from ingest.inflate import Coding, InflateError, TooLargeError, inflate
+from ingest.otlp_weight import weight
 from ingest.scores import ScoreError, parse_scores
-from ingest.wal import Encoding, Kind, Record, Wal, waiting_since_ns
+from ingest.wal import MAX_AGE_S, Encoding, Kind, Record, Wal
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ Hold = Callable[[bytes], None]
 
 _IN_THREAD_BYTES = 1 << 20  # larger bodies are read in a thread, so that probes and small requests are still answered
 _READERS = 2  # such threads; what they parse is in memory several times over
+_WEIGHED_BYTES = 4 << 20  # larger bodies are weighed before they are parsed
+_MAX_WEIGHT = 256 << 20
 _WRITE_FAILED_S = 5.0  # not ready for so long: then the next request may try again
 
 
@@ -146,6 +149,8 @@ class Intake:
         body = inflate(wire, self.options.max_body_bytes, coding) if coding else wire
         if kind == "scores":
             return body, Taken(scores=len(parse_scores(body, received_ns)))
+        if len(body) > _WEIGHED_BYTES and weight(body, kind, encoding, _MAX_WEIGHT) > _MAX_WEIGHT:
+            raise TooLargeError("holds too many parts for its size")
         return body, Taken(otlp.inspect(body, kind, encoding))
 
     async def _store(self, record: Record, packed: bytes | None) -> None:
@@ -159,20 +164,18 @@ class Intake:
         self._write_failed = None
 
     def _behind(self) -> bool:
-        return self._wal.backlog_bytes() > self.options.max_backlog_bytes
+        return self._wal.backlog_bytes() > self.options.max_backlog_bytes or self._wal.age_s() > MAX_AGE_S
 
     def refusing(self) -> Sequence[str]:
         """Why good requests are answered 503 at the moment; empty when they are taken."""
-        reasons = ["too much is waiting in the write-ahead log"] if self._behind() else []
+        reasons = ["too much is waiting in the write-ahead log, or for too long"] if self._behind() else []
         if self._write_failed and time.monotonic() - self._write_failed[0] < _WRITE_FAILED_S:
             reasons.append(self._write_failed[1])
         return reasons
 
     def waiting(self) -> dict[str, float]:
         """What is acknowledged and not yet in the lake: its bytes, and how long ago (s) the oldest of it came."""
-        since_ns = waiting_since_ns(self._wal.folder)
-        age_s = 0.0 if since_ns is None else max(0.0, (time.time_ns() - since_ns) / 1e9)
-        return {"bytes": self._wal.backlog_bytes(), "age_s": round(age_s, 3)}
+        return {"bytes": self._wal.backlog_bytes(), "age_s": round(self._wal.age_s(), 3)}
 
     def prometheus(self) -> str:
         """The counters as Prometheus text."""

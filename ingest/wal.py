@@ -149,19 +149,6 @@ def backlog_bytes(folder: Path) -> int:
     return total
 
 
-def waiting_since_ns(folder: Path) -> int | None:
-    """When the oldest record that was not released was received; None when all are."""
-    done = consumed(folder)
-    for number in segments(folder):
-        if number >= done.segment:
-            with contextlib.suppress(FileNotFoundError), segment_path(folder, number).open("rb") as file:
-                file.seek(done.offset if number == done.segment else 0)
-                head = file.read(_HEADER.size)
-                if len(head) == _HEADER.size:
-                    return int(_HEADER.unpack(head)[-1])
-    return None
-
-
 def release(folder: Path, position: Position) -> None:
     """Say that everything before `position` is stored elsewhere for good: unlinks the segments that are fully consumed.
 
