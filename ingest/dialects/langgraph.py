@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.dialects.values import unquoted
+from ingest.dialects.values import text, unquoted
 
 KEYS = ("lc_agent_name", "langgraph_node", "langgraph_checkpoint_ns", "checkpoint_ns")
 
@@ -14,14 +14,14 @@ _STEPS = frozenset({"model", "agent", "tools", "call_model", "__start__", "__end
 
 def agent_of(metadata: Mapping[str, object]) -> str | None:
     """The agent's name, else the innermost node of a graph that is no part of a ready-made agent; None when unknown."""
-    name = unquoted(metadata.get("lc_agent_name"))
-    if isinstance(name, str) and name:
+    name = text(unquoted(metadata.get("lc_agent_name")))
+    if name:
         return name
-    node = unquoted(metadata.get("langgraph_node"))
-    if isinstance(node, str) and node and node not in _STEPS:
+    node = text(unquoted(metadata.get("langgraph_node")))
+    if node and node not in _STEPS:
         return node
-    path = unquoted(metadata.get("langgraph_checkpoint_ns"))
-    for part in reversed(path.split("|")) if isinstance(path, str) else ():
+    path = text(unquoted(metadata.get("langgraph_checkpoint_ns"))) or ""
+    for part in reversed(path.split("|")):
         node = part.partition(":")[0]
         if node and node not in _STEPS:
             return node
