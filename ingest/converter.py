@@ -16,7 +16,7 @@ from ingest import otlp, wal
 from ingest.declared import declare_scales
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
-from ingest.pricing import price_list
+from ingest.prices.shelf import PriceRecord, home_prices
 from ingest.rows import COLUMNS, Batch
 from ingest.scores import ScoreError, parse_scores
 from ingest.settler import schemas, settle_traces, table
@@ -55,7 +55,8 @@ class Converter:
         self._folder = folder
         self._options = options
         self._clock = clock
-        self._prices = price_list(options.prices)
+        self._prices = home_prices(folder.parent, options.prices, options.discounts)
+        self._price_record = PriceRecord(lake, self._prices)
         self._types = schemas(lake)
         declare_scales(lake, options.scales)
         number, position = lake.query("last_batch").row(0)
@@ -114,6 +115,7 @@ class Converter:
     def _settle(self, trace_ids: Sequence[str]) -> None:
         arrivals = {trace_id: self._waiting[trace_id][0] for trace_id in trace_ids}
         settle_traces(self._lake, self._types, arrivals, self._batch, self._prices, self._clock)
+        self._price_record.keep()
         self._commits += 1
         for trace_id in trace_ids:
             del self._waiting[trace_id]

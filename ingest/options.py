@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingest.pricing import Price
+from ingest.pricing import Discount, Price
 from ingest.scales import Scale
 
 
@@ -15,5 +15,6 @@ class ConverterOptions:
 
     quiet_s: float = 2.0
     prices: tuple[Price, ...] = ()
+    discounts: tuple[Discount, ...] = ()
     commit_s: float = 1.0
     scales: tuple[Scale, ...] = ()

@@ -6,7 +6,7 @@ the model that answered, then for the one asked for. Nothing that is not known i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -175,7 +175,7 @@ class Prices:
     overrides: tuple[Price, ...] = ()
     listed: Mapping[str, Mapping[str, object]] | None = None
     discounts: tuple[Discount, ...] = ()
-    dated: Book | None = None
+    dated: Callable[[], Book] | None = None
     at: str | None = None
     _found: dict[tuple[str, str | None, str | None], Found] = field(default_factory=dict, compare=False, repr=False)
 
@@ -185,7 +185,11 @@ class Prices:
         if self.listed is not None:
             changes = {name: (Change(name, None, "given", "always", entry),) for name, entry in self.listed.items()}
             return Book((), changes)
-        return current() if self.dated is None else self.dated
+        return current() if self.dated is None else self.dated()
+
+    def used(self) -> set[str]:
+        """Names of the entries by which calls were priced."""
+        return {found.entry.name for found in self._found.values() if found.entry is not None}
 
     def cost(self, usage: Usage) -> Cost:
         """What a call cost. Never 0 for what is not known."""
@@ -330,7 +334,7 @@ litellm_prices = installed_document
 
 
 def price_list(
-    overrides: Sequence[Price] = (), discounts: Sequence[Discount] = (), dated: Book | None = None
+    overrides: Sequence[Price] = (), discounts: Sequence[Discount] = (), dated: Callable[[], Book] | None = None
 ) -> Prices:
     """The prices to use: overrides, then the dated lists less discounts."""
     return Prices(tuple(overrides), None, tuple(discounts), dated)

@@ -26,6 +26,7 @@ QUERIES = (
     "health_by_service",
     "last_batch",
     "modelled_latency",
+    "price_lists",
     "recorded_twice",
     "score_scales",
     "scores",

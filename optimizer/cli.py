@@ -338,7 +338,12 @@ def _settings(home: Path, flags: Mapping[str, object] | None = None, *, create: 
 def _converter_options(settings: Settings) -> ConverterOptions:
     from ingest.options import ConverterOptions
 
-    return ConverterOptions(quiet_s=settings.settle.quiet_s, prices=settings.prices, scales=settings.scores)
+    return ConverterOptions(
+        quiet_s=settings.settle.quiet_s,
+        prices=settings.prices,
+        discounts=settings.discounts,
+        scales=settings.scores,
+    )
 
 
 def _listen(home: Path, settings: CollectorSettings) -> Listen:
