@@ -21,6 +21,7 @@ from ingest.answers import RefusalError, overloaded
 from ingest.auth import Token
 from ingest.inflate import Coding, InflateError, TooLargeError, inflate
 from ingest.otlp_weight import weight
+from ingest.privacy import OFF, Policy
 from ingest.scores import ScoreError, parse_scores
 from ingest.wal import MAX_AGE_S, Encoding, Kind, Record, Wal
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 Hold = Callable[[bytes], None]
 
 _IN_THREAD_BYTES = 1 << 20  # larger bodies are read in a thread, so that probes and small requests are still answered
+_EDITED_IN_THREAD_BYTES = 64 << 10  # the same for bodies that a privacy policy edits, which takes longer
 _READERS = 2  # such threads; what they parse is in memory several times over
 _WEIGHED_BYTES = 4 << 20  # larger bodies are weighed before they are parsed
 _MAX_WEIGHT = 256 << 20
@@ -51,6 +53,8 @@ class ReceiverOptions:
     """Of all bodies in memory together."""
     max_backlog_bytes: int = 1 << 30
     """Acknowledged and not yet in the lake."""
+    policy: Policy = OFF
+    """What is kept of a request."""
 
 
 DEFAULTS = ReceiverOptions()
@@ -123,7 +127,7 @@ class Intake:
         received_ns = self._now()
         read = partial(self._read, kind, encoding, coding, wire, received_ns)
         try:
-            if len(wire) > _IN_THREAD_BYTES:
+            if len(wire) > (_EDITED_IN_THREAD_BYTES if self.options.policy.active else _IN_THREAD_BYTES):
                 body, taken = await asyncio.get_running_loop().run_in_executor(self._readers, read)
             else:
                 body, taken = read()
@@ -135,7 +139,8 @@ class Intake:
         if coding:
             hold(body)
         if taken != Taken():
-            await self._store(Record(kind, encoding, received_ns, body), wire if coding == "gzip" else None)
+            as_sent = coding == "gzip" and not self.options.policy.active
+            await self._store(Record(kind, encoding, received_ns, body), wire if as_sent else None)
         self.received["requests"] += 1
         self.received["scores"] += taken.scores
         for name in ("spans", "logs", "metric_points", "rejected"):
@@ -143,6 +148,13 @@ class Intake:
         return taken
 
     def _read(
+        self, kind: Kind, encoding: Encoding, coding: Coding | None, wire: bytes, received_ns: int
+    ) -> tuple[bytes, Taken]:
+        """What is stored of a request, and what is in it."""
+        body, taken = self._inspected(kind, encoding, coding, wire, received_ns)
+        return self.options.policy.apply(body, kind, encoding), taken
+
+    def _inspected(
         self, kind: Kind, encoding: Encoding, coding: Coding | None, wire: bytes, received_ns: int
     ) -> tuple[bytes, Taken]:
         """The plain body and what is in it."""
@@ -186,6 +198,8 @@ class Intake:
         lines += [f'retroute_refused_requests_total{{status="{status}"}} {n}' for status, n in self.refused.items()]
         lines.append("# TYPE retroute_token_requests_total counter")
         lines += [f'retroute_token_requests_total{{token="{name}"}} {n}' for name, n in self.by_token.items()]
+        lines.append("# TYPE retroute_redacted_total counter")
+        lines += [f'retroute_redacted_total{{kind="{kind}"}} {n}' for kind, n in self.options.policy.redacted.items()]
         waiting = self.waiting()
         lines += ["# TYPE retroute_pending_wal_bytes gauge", f"retroute_pending_wal_bytes {waiting['bytes']}"]
         lines += [

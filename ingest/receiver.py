@@ -156,6 +156,7 @@ class Receiver:
             "status": "ok",
             "version": _version(),
             "received": {**self.intake.received, "refused": self.intake.refused.total()},
+            "redacted": dict(self.intake.options.policy.redacted),
             "pending_wal_bytes": waiting["bytes"],
             "pending_wal_age_s": waiting["age_s"],
             **self._state(),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ingest.intake import ReceiverOptions
     from ingest.listen import Listen
     from ingest.options import ConverterOptions
+    from ingest.privacy import Policy
     from optimizer.config import CollectorSettings, Settings
 
 INTERRUPTED = 130
@@ -91,7 +92,7 @@ def collect(home: Path, host: str | None, port: int | None, grpc_port: int | Non
 
     flags = {"collector.host": host, "collector.port": port, "collector.grpc_port": grpc_port}
     settings = _settings(home, flags, create=True)
-    listen, rights = _listen(home, settings.collector), _rights(settings.collector)
+    listen, rights = _listen(home, settings.collector), _rights(settings)
     collector.run(home, listen, _converter_options(settings), rights)
 
 
@@ -137,9 +138,12 @@ def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
     from ingest.importers import otlp_files
     from optimizer import report
 
-    options = _converter_options(_settings(home, create=True))
+    settings = _settings(home, create=True)
+    options, policy = _converter_options(settings), _policy(settings)
     with report.progress() as show:
-        done = otlp_files.import_paths(home, paths, options, progress=lambda _count: show("importing", 0.0))
+        done = otlp_files.import_paths(
+            home, paths, options, progress=lambda _count: show("importing", 0.0), policy=policy
+        )
         show("importing", 1.0)
     result = {"files": done.files, "records": done.records, "spans": done.spans, "problems": list(done.problems)}
     for problem in done.problems:
@@ -355,17 +359,32 @@ def _listen(home: Path, settings: CollectorSettings) -> Listen:
     return Listen(settings.host, settings.port, settings.grpc_port, tls)
 
 
-def _rights(settings: CollectorSettings) -> ReceiverOptions:
+def _rights(settings: Settings) -> ReceiverOptions:
     from ingest.intake import ReceiverOptions
 
+    c = settings.collector
     return ReceiverOptions(
-        tokens=settings.tokens,
-        cors=settings.cors,
-        max_wire_bytes=settings.max_wire_mib << 20,
-        max_body_bytes=settings.max_body_mib << 20,
-        max_in_flight_bytes=settings.max_in_flight_mib << 20,
-        max_backlog_bytes=settings.max_backlog_mib << 20,
+        tokens=c.tokens,
+        cors=c.cors,
+        max_wire_bytes=c.max_wire_mib << 20,
+        max_body_bytes=c.max_body_mib << 20,
+        max_in_flight_bytes=c.max_in_flight_mib << 20,
+        max_backlog_bytes=c.max_backlog_mib << 20,
+        policy=_policy(settings),
     )
+
+
+def _policy(settings: Settings) -> Policy:
+    """What may be stored. Without content the features of prompts are computed on arrival, by the optimizer's rules."""
+    from ingest.privacy import Policy
+
+    p = settings.privacy
+    vector = None
+    if not p.content:
+        from optimizer import prompts
+
+        vector = prompts.vector
+    return Policy(content=p.content, deny=p.deny, redact=p.redact, patterns=p.patterns, vector=vector)
 
 
 def _say(message: str, hint: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import functools
+import json
 import math
 import os
 import re
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from ingest import redact
 from ingest.auth import Token
 from ingest.errors import ConfigError
 from ingest.prices.fields import TIERS
@@ -74,11 +76,14 @@ class LakeSettings:
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """What is kept of prompts and answers. `content` False keeps none; `deny` names attributes that are dropped."""
+    """What is kept of prompts and answers. `content` False keeps none; `redact` are kinds of personal and secret texts
+    that become marks, `patterns` more of them (name -> regular expression); `deny` names attributes that are dropped,
+    by key or by prefix ending in a dot or `*`."""
 
     content: bool = True
     redact: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    patterns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,27 @@ def _date(value: object) -> str:
         raise ValueError("a date such as 2026-01-31") from None
 
 
+def _kinds(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(item in redact.KINDS for item in value):
+        raise ValueError(f"a list of {', '.join(redact.KINDS)}")
+    return tuple(dict.fromkeys(value))
+
+
+def _keys(value: object) -> tuple[str, ...]:
+    keys = _texts(value)
+    if any("*" in key[:-1] or key == "*" for key in keys):
+        raise ValueError("a list of attribute keys, or beginnings of keys with a dot or * at the end")
+    return keys
+
+
+def _patterns(value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError("a table of names and regular expressions")
+    for name, text in value.items():
+        redact.compiled(str(name), text)
+    return MappingProxyType({str(name): text for name, text in value.items()})
+
+
 def _not_yet(default: object, read: Reader) -> Reader:
     """A key of the file's layout that this version cannot honour: refused, because ignoring it would be worse."""
 
@@ -272,7 +298,7 @@ SECTIONS: Mapping[str, Mapping[str, Reader]] = {
     },
     "settle": {"quiet_s": _number("seconds, from 0.1 to 86400", lambda number: 0.1 <= number <= 86400)},
     "lake": {"catalog": _not_yet(None, _text), "data": _not_yet(None, _text)},
-    "privacy": {"content": _not_yet(True, _switch), "redact": _not_yet((), _texts), "deny": _not_yet((), _texts)},
+    "privacy": {"content": _switch, "redact": _kinds, "deny": _keys, "patterns": _patterns},
 }
 PRICE: Mapping[str, Reader] = {
     "model": _text,
@@ -531,6 +557,11 @@ def _parsed(text: object, like: object) -> object:
         if written.lower() not in ("true", "false"):
             raise ValueError("true or false")
         return written.lower() == "true"
+    if isinstance(like, Mapping):
+        try:
+            return json.loads(written)
+        except ValueError:
+            raise ValueError("a JSON object") from None
     if isinstance(like, tuple):
         return tuple(part.strip() for part in written.split(",") if part.strip())
     if isinstance(like, int | float):

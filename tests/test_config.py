@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,12 @@ app = "sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"
 quiet_s = 5
 
 [privacy]
-content = true
+content = false
+redact = ["email", "key"]
+deny = ["app.note", "http.*", "db."]
+
+[privacy.patterns]
+employee = 'EMP-\\d{6}'
 
 [[prices]]
 model = "qwen2.5-7b"
@@ -83,6 +89,9 @@ def test_every_documented_key_is_read(tmp_path):
         "0.0.0.0", 4319, 0, ("https://app.example",), (Token("app", HASH),), "cert.pem", "key.pem", 8, 16, 32, 64
     )
     assert settings.settle.quiet_s == 5.0
+    assert (settings.privacy.content, settings.privacy.redact) == (False, ("email", "key"))
+    assert settings.privacy.deny == ("app.note", "http.*", "db.")
+    assert dict(settings.privacy.patterns) == {"employee": r"EMP-\d{6}"}
     first, second = settings.prices
     assert (first.model, first.input, first.valid_from, first.cache_read) == ("qwen2.5-7b", 0.3, "2026-01-31", None)
     assert (second.provider, second.cache_read, second.cache_write, second.valid_from) == ("x", 0.1, 0.2, None)
@@ -205,12 +214,39 @@ def test_text_that_is_not_toml_is_refused(tmp_path):
         load(tmp_path, "[collector")
 
 
-@pytest.mark.parametrize(
-    "text", ["[privacy]\ncontent = false", '[privacy]\nredact = ["email"]', '[lake]\ndata = "s3://x"']
-)
-def test_setting_that_cannot_be_honoured_is_refused_rather_than_ignored(tmp_path, text):
+def test_setting_that_cannot_be_honoured_is_refused_rather_than_ignored(tmp_path):
     with pytest.raises(ConfigError, match="cannot honour"):
-        load(tmp_path, text)
+        load(tmp_path, '[lake]\ndata = "s3://x"')
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('redact = ["mail"]', "a list of email, phone, card, iban, key"),
+        ('redact = "email"', "a list of email"),
+        ('deny = ["*"]', "beginnings of keys"),
+        ('deny = ["a*b"]', "beginnings of keys"),
+        ('patterns = {employee = "("}', "a regular expression under 'employee'"),
+        ('patterns = {employee = "x*"}', "matches no empty text"),
+        ('patterns = {Employee = "x"}', "a name of small letters"),
+        ("patterns = {employee = 3}", "a table of names and regular expressions"),
+    ],
+)
+def test_privacy_that_cannot_be_had_is_refused(tmp_path, line, expected):
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        load(tmp_path, f"[privacy]\n{line}")
+
+
+def test_privacy_can_be_set_in_the_environment(tmp_path):
+    environment = {
+        "RETROUTE_PRIVACY_CONTENT": "false",
+        "RETROUTE_PRIVACY_REDACT": "email, key",
+        "RETROUTE_PRIVACY_PATTERNS": '{"employee": "EMP"}',
+    }
+    found = load(tmp_path, environment=environment).privacy
+    assert (found.content, found.redact, dict(found.patterns)) == (False, ("email", "key"), {"employee": "EMP"})
+    with pytest.raises(ConfigError, match=r"RETROUTE_PRIVACY_PATTERNS: privacy\.patterns must be a JSON object"):
+        load(tmp_path, environment={"RETROUTE_PRIVACY_PATTERNS": "employee=EMP"})
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_settings_snippet_is_accepted(tmp_path):
 def test_settings_snippet_shows_every_key_that_can_be_set():
     (snippet,) = blocks("toml")
     for section, keys in {**config.SECTIONS, "prices": config.PRICE, "service": config.SERVICE}.items():
-        if section in ("lake", "privacy"):  # not honoured yet, and refused
+        if section == "lake":  # not honoured yet, and refused
             continue
         optional = {"provider", "cache_read", "cache_write"}
         assert all(re.search(rf"^{key} = |^\[{section}\.{key}\]", snippet, re.M) for key in set(keys) - optional), (

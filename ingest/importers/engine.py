@@ -22,6 +22,7 @@ from ingest.home import collector_runs, open_home, replace_file
 from ingest.importers.encode import traces_request
 from ingest.importers.sources import Importer, Item, Source
 from ingest.options import ConverterOptions
+from ingest.privacy import OFF, Policy
 from ingest.spans import Span
 
 GROUP_BYTES = 4 << 20
@@ -57,13 +58,15 @@ def import_sources(
     progress: Progress | None = None,
     *,
     again: bool = False,
+    policy: Policy = OFF,
 ) -> ImportReport:
-    """Imports all sources, one after the other; returns when all is in the lake. `again` reads what is unchanged, too.
+    """Imports all sources, one after the other; returns when all is in the lake. `again` reads what is unchanged, too;
+    `policy` says what is kept.
 
     Raises HomeError for a home that cannot be used, and what an importer raises, after what it gave is in the lake.
     """
     open_home(home, create=True)
-    run = _Run(home, options, progress)
+    run = _Run(home, options, progress, policy)
     try:
         for importer, source in sources:
             run.read(importer, source, again)
@@ -79,6 +82,7 @@ class _Run:
     home: Path
     options: ConverterOptions
     progress: Progress | None
+    policy: Policy
     records: int = 0
     spans: int = 0
     scores: int = 0
@@ -161,10 +165,14 @@ class _Run:
         if self._scores:
             group.append(wal.Record("scores", "json", now, orjson.dumps(self._scores)))
         if group:
-            self.end = self._log.write(group)
+            self.end = self._log.write([self._kept(record) for record in group])
             if self._log.backlog_bytes() > _BACKLOG_BYTES:
                 drain(self.home, self.end, self.options)
         self._requests, self._spans, self._scores, self._size = [], [], [], 0
+
+    def _kept(self, record: wal.Record) -> wal.Record:
+        body = self.policy.apply(record.body, record.kind, record.encoding)
+        return record if body is record.body else replace(record, body=body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ingest.importers.opened import opened, suffix
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.inflate import BROKEN
 from ingest.options import ConverterOptions
+from ingest.privacy import OFF, Policy
 
 SUFFIXES = (".json", ".jsonl", ".pb")
 _SIGNALS: dict[otlp.Signal, tuple[str, str]] = {
@@ -56,7 +57,12 @@ class Imported:
 
 
 def import_paths(
-    home: Path, paths: Sequence[Path], options: ConverterOptions, progress: Callable[[int], None] | None = None
+    home: Path,
+    paths: Sequence[Path],
+    options: ConverterOptions,
+    progress: Callable[[int], None] | None = None,
+    *,
+    policy: Policy = OFF,
 ) -> ImportReport:
     """Import files and folders of OTLP, also those imported before; see `engine.import_sources`.
 
@@ -64,7 +70,7 @@ def import_paths(
     """
     sources = [(IMPORTER, Source(str(path), path)) for path in files(paths)]
     told = None if progress is None else lambda _source, _share, records: progress(records)
-    return import_sources(home, sources, options, told, again=True)
+    return import_sources(home, sources, options, told, again=True, policy=policy)
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
