@@ -24,12 +24,12 @@ NO_ID = {"response_id": "the emitter sends no response id"}
 NO_PROVIDER = {"provider": "the emitter names no provider of a model"}
 NO_REASONING = {"reasoning_tokens": "the emitter sends no reasoning tokens"}
 NO_CACHE = {"cache_read_tokens": "the emitter sends no cached tokens"}
-NO_TEXTS = dict.fromkeys(
-    ("prompt", "answer", "tool_calls"), "the emitter sends no texts of model calls unless asked to"
-)
 
 LACKS: Mapping[str, Mapping[str, str]] = {
-    "claude_code_native/bash_weather_json": {**NO_ID, **NO_TEXTS},
+    "claude_code_native/bash_weather_json": {
+        **NO_ID,
+        "tool_calls": "the emitter sends no tool calls of a model unless asked to",
+    },
     "langfuse_v5/observe_agents": {
         **NO_ID,
         **NO_PROVIDER,
@@ -52,9 +52,12 @@ LACKS: Mapping[str, Mapping[str, str]] = {
 """Case -> field that the wire does not carry -> why. Such a field must be NULL."""
 
 OTHERWISE: Mapping[str, Mapping[str, str]] = {
+    "claude_code_native/bash_weather_json": {
+        "prompt": "the emitter's logs carry what the user typed, without what it sends around that"
+    },
     "litellm_otel/router": {
         "response_id": "the library makes up an id where the provider's does not look like OpenAI's"
-    }
+    },
 }
 """Case -> field of which the wire carries something else for some calls -> why."""
 
