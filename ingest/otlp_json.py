@@ -34,7 +34,7 @@ def parse(body: bytes, signal: str, problems: Problems) -> _Object:
 
 def spans(request: _Object, problems: Problems) -> Iterator[Span]:
     """The spans that can be read and whose ids are valid."""
-    for resource, scope, span in _records(request, ("resourceSpans", "scopeSpans", "spans")):
+    for resource, scope, span in _records(request, ("resourceSpans", "scopeSpans", "spans"), problems):
         trace_id, span_id = _id(_get(span, "traceId"), 16), _id(_get(span, "spanId"), 8)
         if not (trace_id and span_id):
             problems.reject(INVALID_SPAN_ID if trace_id else INVALID_TRACE_ID)
@@ -49,7 +49,7 @@ def spans(request: _Object, problems: Problems) -> Iterator[Span]:
 
 def logs(request: _Object, problems: Problems) -> Iterator[LogRecord]:
     """The log records that can be read; the observed time where there is no other."""
-    for resource, scope, record in _records(request, ("resourceLogs", "scopeLogs", "logRecords")):
+    for resource, scope, record in _records(request, ("resourceLogs", "scopeLogs", "logRecords"), problems):
         try:
             attributes = _attributes(_get(record, "attributes"))
             time_ns = _int(_get(record, "timeUnixNano")) or _int(_get(record, "observedTimeUnixNano"))
@@ -72,7 +72,7 @@ def logs(request: _Object, problems: Problems) -> Iterator[LogRecord]:
 def metric_points(request: _Object) -> int:
     """The number of data points."""
     points = 0
-    for _, _, metric in _records(request, ("resourceMetrics", "scopeMetrics", "metrics")):
+    for _, _, metric in _records(request, ("resourceMetrics", "scopeMetrics", "metrics"), Problems()):
         for kind in ("gauge", "sum", "histogram", "exponentialHistogram", "summary"):
             data = _get(metric, kind)
             if isinstance(data, dict) and isinstance(data_points := _get(data, "dataPoints"), list):
@@ -88,17 +88,14 @@ def objects(item: _Object, name: str) -> list[_Object]:
         raise DecodeError(f"not an OTLP/JSON request: {error}") from None
 
 
-def attributes(holder: object) -> dict[str, object]:
-    """The attributes of a resource. Raises DecodeError when they are malformed."""
-    try:
-        return _attributes(_get(holder, "attributes")) if isinstance(holder, dict) else {}
-    except _MalformedError as error:
-        raise DecodeError(f"not an OTLP/JSON request: {error}") from None
-
-
 def redacted(group: _Object, scopes: str) -> dict[str, int]:
     """The counts in a resource group that tells of redactions (see redactions.py); empty for any other."""
-    return {} if _get(group, scopes) else redactions.counts(attributes(group.get("resource")))
+    resource = group.get("resource")
+    try:
+        found = _attributes(_get(resource, "attributes")) if isinstance(resource, dict) else {}
+    except _MalformedError:
+        return {}
+    return {} if _get(group, scopes) else redactions.counts(found)
 
 
 def redactions_in(request: _Object, signal: str) -> dict[str, int]:
@@ -148,18 +145,45 @@ def _mend(value: object, problems: Problems) -> object:
     return value
 
 
-def _records(request: _Object, names: tuple[str, str, str]) -> Iterator[tuple[dict[str, object], Scope, _Object]]:
-    """Each record with its resource's attributes and its scope. Raises DecodeError where the frame is malformed."""
-    try:
-        for by_resource in _objects(request, names[0]):
+def _records(
+    request: _Object, names: tuple[str, str, str], problems: Problems
+) -> Iterator[tuple[dict[str, object], Scope, _Object]]:
+    """Each record with its resource's attributes and its scope. A malformed group costs only its own records.
+
+    Raises DecodeError when the groups of resources are no list of objects.
+    """
+    for by_resource in objects(request, names[0]):
+        try:
             resource = _attributes(_get(_object(by_resource, "resource"), "attributes"))
-            for by_scope in _objects(by_resource, names[1]):
+            scopes = _objects(by_resource, names[1])
+        except _MalformedError as error:
+            _reject(_entries(_get(by_resource, names[1]), names[2]), f"malformed resource: {error}", problems)
+            continue
+        for by_scope in scopes:
+            try:
                 scope = _object(by_scope, "scope")
                 named = Scope(_text(scope.get("name")), _text(scope.get("version")))
-                for record in _objects(by_scope, names[2]):
+            except _MalformedError as error:
+                _reject(_entries([by_scope], names[2]), f"malformed scope: {error}", problems)
+                continue
+            records = _get(by_scope, names[2])
+            for record in records if isinstance(records, list) else [] if records is None else [records]:
+                if isinstance(record, dict):
                     yield resource, named, record
-    except _MalformedError as error:
-        raise DecodeError(f"not an OTLP/JSON request: {error}") from None
+                else:
+                    _reject(1, f"malformed: {names[2]} is not a list of objects", problems)
+
+
+def _entries(scopes: object, name: str) -> int:
+    """How many records a malformed group seems to hold."""
+    groups = scopes if isinstance(scopes, list) else []
+    lists = [_get(group, name) for group in groups if isinstance(group, dict)]
+    return sum(len(entries) for entries in lists if isinstance(entries, list))
+
+
+def _reject(count: int, text: str, problems: Problems) -> None:
+    for _ in range(max(count, 1)):
+        problems.reject(text)
 
 
 def _span(

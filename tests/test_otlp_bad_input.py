@@ -71,6 +71,34 @@ def test_a_malformed_json_span_costs_only_itself(field, value):
     assert batch.problems[0].startswith("malformed span: ")
 
 
+@pytest.mark.parametrize(
+    ("bad", "rejected", "why"),
+    [
+        (
+            {"resource": 3, "scopeSpans": [{"spans": [span(), span()]}]},
+            2,
+            "malformed resource: resource is not an object",
+        ),
+        (
+            {"resource": {"attributes": {}}, "scopeSpans": [{"spans": [span()]}]},
+            1,
+            "malformed resource: attributes are",
+        ),
+        ({"scopeSpans": "x"}, 1, "malformed resource: scopeSpans is not a list of objects"),
+        ({"scopeSpans": [{"scope": {"name": 5}, "spans": [span()] * 3}]}, 3, "malformed scope: a text is not a string"),
+        ({"scopeSpans": [{"spans": {"a": 1}}]}, 1, "invalid trace id"),
+        ({"scopeSpans": [{"spans": [7, None]}]}, 2, "malformed: spans is not a list of objects"),
+    ],
+)
+def test_a_malformed_group_costs_only_its_own_spans(bad, rejected, why):
+    good = {"scopeSpans": [{"spans": [span()]}]}
+    body = json.dumps({"resourceSpans": [good, bad, good]}).encode()
+    batch = otlp.decode(body, "traces", "json")
+    assert len(batch.spans) == 2
+    assert batch.rejected == rejected
+    assert batch.problems[0].startswith(why)
+
+
 def test_values_nested_without_end_cost_only_their_span():
     value: object = {"stringValue": "deep"}
     for _ in range(150):
