@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from otlp_traces import SECOND, START, agent, chat, log, logs_body, span, span_id, tool, trace_id, traces_body
 
-from ingest import converter, wal
+from ingest import converter, upkeep, wal
 from ingest.converter import Converter
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
@@ -161,7 +161,9 @@ def test_a_trace_waits_until_it_is_quiet(home: Path) -> None:
     clock = [START, START + 2 * SECOND - 1, START + 2 * SECOND, START + 3 * SECOND]
     waiting: list[int] = []
     with Lake.open(home, write=True) as lake:
-        worker = Converter(lake, home / "wal", replace(OPTIONS, quiet_s=2.0), lambda: clock[len(waiting) - 1])
+        worker = Converter(
+            lake, home / "wal", replace(OPTIONS, quiet_s=2.0), lambda: clock[len(waiting) - 1], lambda: 0.0
+        )
 
         def stop() -> bool:
             waiting.append(lake.query("counts").row(0, named=True)["unsettled_traces"])
@@ -354,7 +356,7 @@ def test_consumed_segments_of_the_wal_are_released(home: Path) -> None:
 
 
 def test_compaction_in_the_middle_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(converter, "COMPACT_AFTER", 1)
+    monkeypatch.setattr(upkeep, "ROUND_S", 0.0)
     for number in range(1, 4):
         drain(home, traces(*(span(i, chat(), trace=number) for i in range(1, 61))))
     assert counts(home) == {"spans": 180, "calls": 180, "scores": 0, "traces": 3, "unsettled_traces": 0}
