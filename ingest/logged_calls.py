@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content
@@ -47,6 +47,9 @@ class _Form:
     failed: bool = False
     only: tuple[str, object] | None = None
     """The attribute and value without which a record is none of this."""
+
+    def fits(self, said: Attributes) -> bool:
+        return self.only is None or said.get(self.only[0]) == self.only[1]
 
 
 _WHO = {
@@ -118,49 +121,66 @@ def trace_of(log: LogRecord) -> str:
     return hashlib.blake2b(which.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def calls_of(events: Iterable[LoggedEvent], known: Iterable[str], trace_id: str) -> list[tuple[TraceSpan, Content]]:
-    """The calls and tool runs that the events of a trace tell of, with their texts.
+@dataclass
+class _Told:
+    """A span made of a record, and what later records add to it."""
 
-    `known` are the trace's spans. Prompts and answers have records of their own: a prompt is the input of the calls
-    that follow it, an answer the output of the call before it.
+    span: Span
+    given: str | None = None
+    answered: str | None = None
+
+
+def calls_of(events: Iterable[LoggedEvent], known: Iterable[str], trace_id: str) -> list[tuple[TraceSpan, Content]]:
+    """The calls, tool runs and agent runs that the events of a trace tell of, with their texts.
+
+    `known` are the trace's spans. A prompt of the user begins a run of the agent, unless a span of `known` is that run;
+    an answer ends it and is also the output of the call just before it.
     """
     taken = set(known)
-    asked: str | None = None
-    found: list[tuple[LoggedEvent, Span, Content | None]] = []
+    run: _Told | None = None
+    found: list[_Told] = []
     for event in sorted(events, key=lambda e: (e.time_ns, number(e.attributes.get("event.sequence")) or 0, e.event_id)):
+        attributes = event.attributes
         if event.name in _PROMPTS:
-            asked = text(event.attributes.get("prompt"))
+            run = None
+            if event.span_id not in taken:
+                agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.name.partition(".")[0]}
+                span = _span(trace_id, event.event_id[:16], None, event, {**_named(attributes, _WHO), **agent})
+                run = _Told(span, _message("user", attributes.get("prompt")))
+                found.append(run)
         elif event.name in _ANSWERS:
-            said = text(event.attributes.get("response"))
-            if said and found and found[-1][1].attributes.get("gen_ai.operation.name") == "chat":
-                before, span, content = found[-1]
-                answer = dumps([{"role": "assistant", "content": said}])
-                found[-1] = before, span, Content(content.input_text if content else None, answer)
+            answer = _message("assistant", attributes.get("response"))
+            for told in (run, found[-1] if found else None):
+                if told is not None and told.span.attributes.get("gen_ai.operation.name") != "execute_tool":
+                    told.answered = answer
         elif event.name == messages.DETAILS:
             if event.span_id and event.span_id not in taken:
                 taken.add(event.span_id)
-                fields = {**(event.body if isinstance(event.body, dict) else {}), **event.attributes}
-                found.append((event, _span(trace_id, event.span_id, None, event, fields), None))
-        elif (form := _FORMS.get(event.name)) and (
-            form.only is None or event.attributes.get(form.only[0]) == form.only[1]
-        ):
-            span_id = event.event_id[:16]
-            prompt = dumps([{"role": "user", "content": asked}]) if asked and form.operation == "chat" else None
-            fields = _translated(event.attributes, form)
-            found.append(
-                (event, _span(trace_id, span_id, event.span_id, event, fields), Content(prompt) if prompt else None)
-            )
-    return [made for _, span, content in found if (made := _seen(span, content)) is not None]
+                fields = {**(event.body if isinstance(event.body, dict) else {}), **attributes}
+                found.append(_Told(_span(trace_id, event.span_id, None, event, fields)))
+        elif (form := _FORMS.get(event.name)) and form.fits(attributes):
+            parent = event.span_id if event.span_id in taken or run is None else run.span.span_id
+            span = _span(trace_id, event.event_id[:16], parent, event, _translated(attributes, form))
+            found.append(_Told(span))
+            if run is not None:
+                run.span = replace(run.span, end_ns=event.time_ns)
+    return [made for told in found if (made := _seen(told)) is not None]
+
+
+def _named(said: Attributes, keys: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+    found = {name: next((said[k] for k in ks if said.get(k) not in (None, "")), None) for name, ks in keys.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _message(role: str, said: object) -> str | None:
+    return dumps([{"role": role, "content": found}]) if (found := text(said)) else None
 
 
 def _translated(said: Attributes, form: _Form) -> dict[str, object]:
-    fields: dict[str, object] = {"gen_ai.operation.name": form.operation, **form.fixed}
-    for name, keys in form.keys.items():
-        if name == "error.type" and not (form.failed or str(said.get("success", "true")).lower() == "false"):
-            continue
-        if (value := next((said[key] for key in keys if said.get(key) not in (None, "")), None)) is not None:
-            fields[name] = value
-    if form.failed:
+    fields = {"gen_ai.operation.name": form.operation, **form.fixed, **_named(said, form.keys)}
+    if not form.failed and str(said.get("success", "true")).lower() != "false":
+        fields.pop("error.type", None)
+    elif form.failed:
         fields.setdefault("error.type", "error")
     for name, more in (("gen_ai.usage.input_tokens", form.added), ("gen_ai.usage.output_tokens", form.thought)):
         if more and (own := count(fields.get(name))) is not None:
@@ -177,21 +197,17 @@ def _span(trace_id: str, span_id: str, parent: str | None, event: LoggedEvent, f
     return Span(trace_id, span_id, parent, event.name, "log", start_ns, event.time_ns, None, "", fields, resource)
 
 
-def _seen(span: Span, told: Content | None) -> tuple[TraceSpan, Content] | None:
+def _seen(told: _Told) -> tuple[TraceSpan, Content] | None:
     """The record as a span and its texts; None for one that tells of no call after all."""
+    span = told.span
     reading = registry.read(span)
     if reading.facts.kind == "other":
         return None
     own = reading.content
-    content = Content(
-        own.input_text or (told.input_text if told else None),
-        own.output_text or (told.output_text if told else None),
-        own.tools,
-    )
-    sizes = len(content.input_text or ""), len(content.output_text or "")
+    content = Content(own.input_text or told.given, own.output_text or told.answered, own.tools)
     seen = TraceSpan(
         *(span.span_id, span.parent_span_id, span.name, span.service, span.start_ns, span.end_ns, None, reading.facts),
-        *sizes,
+        *(len(content.input_text or ""), len(content.output_text or "")),
         trace_id=span.trace_id,
         logged=True,
     )
