@@ -15,7 +15,7 @@ from collector_process import CollectorProcess, wait_for
 
 from ingest import auth, collector
 from ingest.auth import Token
-from ingest.errors import HomeError, UsageError
+from ingest.errors import ConfigError, HomeError, UsageError
 from ingest.intake import ReceiverOptions
 from ingest.listen import Listen, Tls
 from ingest.options import ConverterOptions
@@ -61,6 +61,33 @@ def test_a_port_in_use_is_one_clear_line(tmp_path):
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"Port {port} on 127.0.0.1 is in use"):
             run(tmp_path / "home", port=port)
+
+
+def test_a_grpc_port_in_use_is_one_clear_line_and_starts_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"Port {port} on 127.0.0.1 is in use") as error:
+            run(tmp_path / "home", grpc_port=port)
+    assert error.value.hint == "Use another --grpc-port; --grpc-port 0 takes a free one."
+    assert not (tmp_path / "home" / "collector.json").exists()
+
+
+def test_one_port_for_both_is_one_clear_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UsageError, match=f"Port {port} on 127.0.0.1 is in use"):
+        run(tmp_path / "home", port=port, grpc_port=port)
+
+
+@pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"])
+def test_certificates_that_cannot_be_used_are_named(tmp_path, text):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    if text is not None:
+        cert.write_text(text)
+        key.write_text(text)
+    with pytest.raises(ConfigError, match=r"cert\.pem and collector\.tls_key .*key\.pem cannot be used: .+\.$"):
+        run(tmp_path / "home", tls=Tls(cert, key))
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_home_of_a_newer_version_is_refused(tmp_path):

@@ -77,6 +77,17 @@ def test_runtime_needs_numpy_and_the_standard_library_only():
     assert after - before - {"vendored"} <= set(sys.stdlib_module_names)
 
 
+def test_the_receivers_process_loads_nothing_of_the_lake(tmp_path):
+    """Nothing that `retroute collect` imports until it serves; the converter is a process of its own."""
+    loaded = modules_after(
+        "from ingest import collector\nfrom optimizer import cli\n"
+        "collector.run = lambda *_: None\n"
+        f"assert cli.run(['collect', '--home', {str(tmp_path / 'home')!r}, '--port', '0', '--grpc-port', '0']) == 0"
+    )
+    assert {"grpc", "uvicorn", "google"} <= loaded
+    assert not {"duckdb", "polars", "pyarrow", "numpy", "sklearn", "torch"} & loaded
+
+
 def test_only_the_lake_imports_duckdb():
     importers = {
         file.relative_to(ROOT).as_posix()

@@ -8,10 +8,12 @@ import gzip
 import json
 import os
 import time
+import zlib
 from pathlib import Path
 
 import httpx
 import pytest
+from backports import zstd
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -340,6 +342,88 @@ def test_health_and_metrics_say_what_was_received(site):
     assert "retroute_received_spans_total 1" in lines
     assert 'retroute_refused_requests_total{status="400"} 1' in lines
     assert all(line.startswith("# TYPE ") or len(line.split()) == 2 for line in lines)
+
+
+@pytest.mark.parametrize("base", ["/api/public/otel", "/otel"])
+@pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
+def test_langfuse_and_langsmith_paths_are_there_too(site, base, signal):
+    assert site.post(b"{}", JSON, f"{base}/v1/{signal}").status_code == 200
+    assert site.post(GOOD, path=f"{base}/v1/traces").status_code == 200
+    assert [record.kind for record in site.stored()] == ["traces"]
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("zstd", zstd.compress), ("deflate", zlib.compress), ("x-gzip", gzip.compress)]
+)
+def test_other_codings_are_stored_inflated(site, coding, pack):
+    headers = PROTOBUF | {"content-encoding": coding}
+    assert site.post(pack(GOOD), headers).status_code == 200
+    assert site.stored() == [Record("traces", "protobuf", 7, GOOD)]
+    cut = site.post(pack(GOOD)[:-5], headers)
+    assert (cut.status_code, "ends early" in status_of(cut)[1]) == (400, True)
+
+
+def test_a_zstd_frame_may_name_its_size_or_not_and_be_one_of_several(site):
+    body = request(*("x" * 1000 for _ in range(200)))
+    half = len(body) // 2
+    stream = zstd.ZstdCompressor()
+    unnamed = stream.compress(body[:half]) + stream.compress(body[half:]) + stream.flush()
+    for sent in (zstd.compress(body), unnamed, zstd.compress(body[:half]) + zstd.compress(body[half:])):
+        assert site.post(sent, PROTOBUF | {"content-encoding": "zstd"}).status_code == 200
+    assert {record.body for record in site.stored()} == {body}
+
+
+def test_there_is_a_limit_for_what_is_sent_and_one_for_what_it_inflates_to(tmp_path):
+    site = Site(tmp_path / "wal", max_wire_bytes=1000, max_body_bytes=5000)
+    packed = PROTOBUF | {"content-encoding": "gzip"}
+    inflates_to_4000 = gzip.compress(request("x" * 3900))
+    assert site.post(inflates_to_4000, packed).status_code == 200
+    assert "1000" in status_of(site.post(request("x" * 3900)))[1]
+    assert "5000" in status_of(site.post(gzip.compress(request("x" * 6000)), packed))[1]
+    assert "1000" in status_of(site.post(os.urandom(1001), packed))[1]
+
+
+def test_readiness_says_why_requests_would_be_turned_away(tmp_path, monkeypatch):
+    site = Site(tmp_path / "wal", max_backlog_bytes=0)
+    ready = site.send("GET", "/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": [], "wal": {"bytes": 0, "age_s": 0.0}})
+    site.post(GOOD)
+    behind = site.send("GET", "/readyz")
+    assert (behind.status_code, behind.json()["ready"]) == (503, False)
+    assert "waiting" in behind.json()["reasons"][0]
+    assert behind.json()["wal"]["bytes"] > len(GOOD)
+    assert site.send("GET", "/healthz").json()["status"] == "ok"
+
+
+def test_readiness_tells_of_a_full_disk_until_the_next_write(site, monkeypatch):
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", full)
+        site.post(GOOD)
+        (reason,) = site.send("GET", "/readyz").json()["reasons"]
+    assert "No space left" in reason
+    assert site.post(GOOD).status_code == 200
+    assert site.send("GET", "/readyz").status_code == 200
+
+
+def test_requests_are_counted_by_the_names_of_their_tokens(tmp_path):
+    site = Site(tmp_path / "wal", tokens=TOKENS)
+    for token in ("secret", "other", "other"):
+        assert site.post(GOOD, PROTOBUF | {"x-api-key": token}).status_code == 200
+    assert site.app.intake.by_token == {"app": 1, "job": 2}
+    lines = site.send("GET", "/metrics", headers={"authorization": "Bearer secret"}).text.splitlines()
+    assert 'retroute_token_requests_total{token="job"} 2' in lines
+    assert not any("secret" in line or "sha256" in line for line in lines)
+
+
+def test_a_refusal_stays_small_whatever_was_sent(site):
+    assert len(site.post(GOOD, path="/" + "x" * 60_000).content) < 5000
+    assert len(site.post(GOOD, {"content-type": "y" * 100_000}).content) < 5000
+    many = [{"traceId": "a0" * 16, "spanId": "0f" * 8, "name": n, "status": {"code": "x" * n}} for n in range(2000)]
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": many}]}]}).encode()
+    assert len(site.post(body, JSON).content) < 5000
 
 
 def test_scores_are_stored_as_they_were_sent(site):
