@@ -29,7 +29,7 @@ LARGE = 40
 @cache
 def records(folder: Path) -> tuple[Records, ...]:
     found = corpus.Case(folder).records()
-    return tuple(decoded((r.kind, r.encoding, r.body) for r in found if r.kind in ("traces", "logs")))  # type: ignore[misc]
+    return tuple(decoded((r.kind, r.encoding, r.body) for r in found if r.kind in ("traces", "logs")))
 
 
 @cache
@@ -39,7 +39,9 @@ def expected(folder: Path) -> list[dict[str, Any]]:
 
 def arranged(sent: Sequence[Records], draw: random.Random) -> list[Records]:
     """All records of some requests, shuffled, some of them twice, in requests of any size."""
-    loose: list[Span | LogRecord] = [record for spans, logs in sent for record in (*spans, *logs)]
+    loose: list[Span | LogRecord] = []
+    for spans, logs in sent:
+        loose += [*spans, *logs]
     loose += draw.sample(loose, draw.randint(0, len(loose)))
     draw.shuffle(loose)
     requests: list[Records] = []
