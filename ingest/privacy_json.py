@@ -1,4 +1,4 @@
-"""A JSON request as the policy of privacy.py wants it: edited in place, so that all else stays as it was sent."""
+"""A JSON request as the policy of privacy.py wants it: what is not to be kept is edited out, all else stays as sent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import orjson
 
 from ingest import otlp_json
 from ingest.otlp_problems import Problems
+from ingest.otlp_protobuf import KINDS, STATUSES
 from ingest.redactions import REDACTED, merged
-from ingest.sealing import Sealed, seal_log, seal_resource, seal_span
+from ingest.sealing import seal_log, seal_resource, seal_span
+from ingest.sketches import name as short
+from ingest.spans import LogRecord, Scope, Span
 
 if TYPE_CHECKING:
     from ingest.privacy import Wishes
@@ -28,7 +31,6 @@ _TIMES = (
 )
 _AS_SENT = frozenset({*_IDS, *_TIMES, "kind", "code", "severityNumber", "severity_number"})
 """Ids, times and enumerations, which may be texts in JSON."""
-_KEPT_OF_SPAN = frozenset({*_IDS, *_TIMES, "kind", "flags"})
 _INTS = ("intValue", "int_value")
 _BYTES = ("bytesValue", "bytes_value")
 
@@ -39,14 +41,14 @@ def edited(body: bytes, signal: str, wishes: Wishes, problems: Problems) -> byte
     if signal == "metrics":
         return _counted_only(otlp_json.metric_points(request))
     names = _FRAMES[signal]
-    groups = otlp_json.objects(request, names[0][0])
+    groups: list[Any] = list(otlp_json.objects(request, names[0][0]))
     known = merged(otlp_json.redacted(group, names[1][0]) for group in groups)
     groups = [group for group in groups if not otlp_json.redacted(group, names[1][0])]
     if wishes.redactor is not None or wishes.denied_keys or wishes.denied_prefixes:
         groups = [_edit(group, "", wishes) for group in groups]
         request = {key: _edit(value, key, wishes) for key, value in request.items() if key not in names[0]}
     if not wishes.content:
-        groups = [_sealed_group(group, signal, wishes, problems) for group in groups]
+        groups = _sealed({names[0][0]: groups}, signal, wishes, problems)
         request = {}
     if counts := merged((known, wishes.found)):
         groups.append({"resource": {"attributes": _written({REDACTED: counts})}})
@@ -112,59 +114,58 @@ def _raw(value: str, wishes: Wishes) -> str:
     return value if new == plain else b64encode(new).decode()
 
 
-def _sealed_group(group: Mapping[str, Any], signal: str, wishes: Wishes, problems: Problems) -> dict[str, Any]:
-    frames, records = _FRAMES[signal][1:]
-    resource = otlp_json.attributes(group.get("resource"))
-    scopes = []
-    for scoped in otlp_json.objects(group, frames[0]):
-        scope = scoped.get("scope") or {}
-        named = {key: scope[key] for key in ("name", "version") if key in scope}
-        kept = [
-            _sealed(record, {"resource": group.get("resource")}, {"scope": named}, signal, wishes, problems)
-            for record in otlp_json.objects(scoped, records[0])
-        ]
-        scopes.append({"scope": named, records[0]: kept})
-    return {"resource": {"attributes": _written(seal_resource(resource))}, frames[0]: scopes}
+def _sealed(request: Mapping[str, Any], signal: str, wishes: Wishes, problems: Problems) -> list[dict[str, Any]]:
+    """The request's groups made anew of what can be read of its records. One that is rejected leaves an empty one that
+    will be."""
+    frames, records = (names[0] for names in _FRAMES[signal][1:])
+    groups: dict[int, dict[str, Any]] = {}
+    scopes: dict[tuple[int, Scope], list[dict[str, Any]]] = {}
+    found: list[Span | LogRecord] = []
+    found += otlp_json.spans(request, problems) if signal == "traces" else otlp_json.logs(request, problems)
+    for record in found:
+        at = id(record.resource)
+        if at not in groups:
+            groups[at] = {"resource": {"attributes": _written(seal_resource(record.resource))}, frames: []}
+        if (at, record.scope) not in scopes:
+            scope = {"name": short(record.scope.name) or "", "version": short(record.scope.version) or ""}
+            scopes[at, record.scope] = []
+            groups[at][frames].append({"scope": scope, records: scopes[at, record.scope]})
+        sealed = _span(record, wishes) if isinstance(record, Span) else _log(record, wishes)
+        scopes[at, record.scope].append(sealed)
+    if problems.rejected:
+        groups[0] = {frames: [{records: [{"attributes": {}}] * problems.rejected}]}
+    return list(groups.values())
 
 
-def _sealed(
-    record: Mapping[str, Any],
-    group: dict[str, Any],
-    scoped: dict[str, Any],
-    signal: str,
-    wishes: Wishes,
-    problems: Problems,
-) -> dict[str, Any]:
-    """What is kept of one record. One that cannot be read, and will be rejected, keeps nothing."""
-    groups, frames, records = (names[0] for names in _FRAMES[signal])
-    alone = {groups: [{**group, frames: [{**scoped, records: [record]}]}]}
-    kept = {key: record[key] for key in _KEPT_OF_SPAN if key in record}
-    if signal == "logs":
-        log = next(otlp_json.logs(alone, problems), None)
-        if log is None:
-            return {"attributes": {}}  # malformed, as it was
-        sealed = seal_log(log, wishes.vector)
-        return {**kept, "eventName": sealed.name, "attributes": _written(sealed.attributes)}
-    span = next(otlp_json.spans(alone, problems), None)
-    if span is None:
-        return {}
-    return {**kept, **_span(span.status, seal_span(span, wishes.vector)), "links": _links(span.links)}
-
-
-def _span(status: str | None, sealed: Sealed) -> dict[str, Any]:
+def _span(span: Span, wishes: Wishes) -> dict[str, Any]:
+    sealed = seal_span(span, wishes.vector)
     return {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_span_id or "",
+        "kind": KINDS.index(span.kind),
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns),
         "name": sealed.name,
-        "status": {"code": {"ok": 1, "error": 2}[status]} if status else {},
+        "status": {"code": STATUSES.index(span.status)},
         "attributes": _written(sealed.attributes),
         "events": [
-            {"name": name, "timeUnixNano": str(time_ns), "attributes": _written(attributes)}
-            for name, time_ns, attributes in sealed.events
+            {"name": event, "timeUnixNano": str(time_ns), "attributes": _written(attributes)}
+            for event, time_ns, attributes in sealed.events
         ],
+        "links": [{"traceId": trace_id, "spanId": span_id} for trace_id, span_id in span.links],
     }
 
 
-def _links(links: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
-    return [{"traceId": trace_id, "spanId": span_id} for trace_id, span_id in links]
+def _log(log: LogRecord, wishes: Wishes) -> dict[str, Any]:
+    sealed = seal_log(log, wishes.vector)
+    return {
+        "traceId": log.trace_id or "",
+        "spanId": log.span_id or "",
+        "timeUnixNano": str(log.time_ns),
+        "eventName": sealed.name,
+        "attributes": _written(sealed.attributes),
+    }
 
 
 def _written(attributes: Mapping[str, object]) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ in it, so that of two copies of one thing the later one is known.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from ingest import logged_calls, span_scores
-from ingest.dialects import messages, registry
+from ingest import logged_calls, sealing, span_scores
+from ingest.dialects import messages
 from ingest.dialects.facts import Content, LlmFacts
 from ingest.dialects.values import dumps, text
 from ingest.spans import LogRecord, Score, Span
@@ -36,7 +37,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "ingest_log": (
         *("batch", "position", "received_ns", "requests", "spans", "logs", "metric_points", "scores", "rejected"),
-        "problem",
+        *("problem", "redacted"),
     ),
 }
 
@@ -55,6 +56,8 @@ class Minute:
     scores: int = 0
     rejected: int = 0
     problem: str | None = None
+    redacted: Counter[str] = field(default_factory=Counter)
+    """Kind -> number of marks."""
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Batch:
             if (resource := resources.get(id(span.resource))) is None:
                 resource = resources[id(span.resource)] = dumps(span.resource)
             self._add_span(span, resource, received_ns)
-            for score in span_scores.of_span(span):
+            for score in sealing.scores(span):
                 self.add_score(score, received_ns)
 
     def add_logs(self, logs: Iterable[LogRecord], received_ns: int) -> None:
@@ -114,11 +117,12 @@ class Batch:
         """All rows, with the WAL's position in the batch's own row."""
         for minute_ns, seen in sorted(self.minutes.items()):
             counts = (seen.requests, seen.spans, seen.logs, seen.metric_points, seen.scores, seen.rejected)
-            self.rows["ingest_log"].append((self.number, position, minute_ns, *counts, seen.problem))
+            marks = dumps(dict(sorted(seen.redacted.items()))) if seen.redacted else None
+            self.rows["ingest_log"].append((self.number, position, minute_ns, *counts, seen.problem, marks))
         return self.rows
 
     def _add_span(self, span: Span, resource: str, received_ns: int) -> None:
-        reading = registry.read(span)
+        reading = sealing.read(span)
         content = reading.content
         rows = self.rows["span_log"]
         who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)

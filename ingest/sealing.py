@@ -7,19 +7,20 @@ names of unknown keys. No other text is kept, be its key known or not. Hence eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 
 import orjson
 
+from ingest import span_scores
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content, LlmFacts, Reading
 from ingest.dialects.values import dumps, text
 from ingest.sketches import Vector, name, sketched
-from ingest.spans import Attributes, LogRecord, Span
+from ingest.span_scores import EVALUATION
+from ingest.spans import Attributes, LogRecord, Score, Span
 
 SEALED = "retroute.sealed"
-EVALUATION = "gen_ai.evaluation.result"
 
 _LISTS = frozenset({"tools_offered", "policy_candidates", "policy_probabilities", "policy_features"})
 """Facts that are lists of names or numbers, of any length."""
@@ -66,12 +67,13 @@ def seal_span(span: Span, vector: Vector | None) -> Sealed:
         "unknown": [key for key in reading.unknown if name(key)],
         "input": sketched(content.input_text, vector),
         "output": sketched(content.output_text, None),
+        "scores": [_verdict(score) for score in scores(span)],
     }
     attributes = {**bare(span.attributes), SEALED: dumps({key: value for key, value in told.items() if value})}
     kept = tuple(
         (name(event.name) or "", event.time_ns, bare(event.attributes))
         for event in span.events
-        if event.name not in messages.CONTENT_EVENTS
+        if event.name not in messages.CONTENT_EVENTS and event.name != EVALUATION
     )
     return Sealed(name(span.name) or "", attributes, kept)
 
@@ -120,6 +122,19 @@ def read(span: Span) -> Reading:
         return reading
 
 
+def scores(span: Span) -> Iterator[Score | None]:
+    """The scores that a span carries, sealed or not: see `span_scores.of_span`."""
+    told = span.attributes.get(SEALED)
+    if not isinstance(told, str):
+        yield from span_scores.of_span(span)
+        return
+    try:
+        found = [None if score is None else Score(**score) for score in orjson.loads(told).get("scores", ())]
+    except (ValueError, TypeError, AttributeError):  # not by us
+        return
+    yield from found
+
+
 def seal_resource(attributes: Attributes) -> dict[str, object]:
     """A resource's attributes: names of services, hosts and versions; no command lines."""
     return {key: value for key, value in attributes.items() if key.startswith(_RESOURCE) and _is_plain(value)}
@@ -137,6 +152,14 @@ def bare(attributes: Attributes) -> dict[str, object]:
 def seal_score(score: Mapping[str, object]) -> dict[str, object]:
     """A score of POST /v1/scores without its explanation."""
     return {key: value for key, value in score.items() if key != "explanation" and (key != "label" or name(value))}
+
+
+def _verdict(score: Score | None) -> dict[str, object] | None:
+    """What is kept of a score; None, as for one that judges nothing, when its label was all it said and is prose."""
+    if score is None:
+        return None
+    label = name(score.label)
+    return None if score.value is None and label is None else {**asdict(score), "label": label, "explanation": None}
 
 
 def _is_bare(field: str, value: object) -> bool:
