@@ -7,6 +7,7 @@ from collections.abc import Iterable
 Path = tuple[str, ...]
 
 _DEEPEST = 12
+_LONGEST_NUMBER = 8
 
 
 def path_of(key: str) -> Path:
@@ -32,9 +33,9 @@ def gathered(found: Iterable[tuple[Path, object]]) -> object:
     return _listed(root)
 
 
-def _listed(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    if value and all(key.isdecimal() and len(key) < 9 for key in value):
-        return [_listed(value[key]) for key in sorted(value, key=int)]
-    return {key: _listed(inner) for key, inner in value.items()}
+def _listed(value: dict[str, object]) -> object:
+    found = {key: _listed(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
+    for key in found:
+        if not key.isdecimal() or len(key) > _LONGEST_NUMBER:
+            return found
+    return [found[key] for key in sorted(found, key=int)] if found else found
