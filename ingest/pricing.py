@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 
 from ingest import providers
+from ingest.dialects.facts import LlmFacts
 from ingest.prices import names
 from ingest.prices.book import Book, Change, Found, current, installed_document
 from ingest.prices.rates import CLASSES, SAID, STANDARD, Rates, service_tier, slot_of
@@ -317,6 +318,33 @@ def counts(usage: Usage) -> tuple[int, ...] | str:
         rest -= inside[-1]
     tools = (usage.web_search_calls or 0, usage.code_interpreter_calls or 0, usage.file_search_calls or 0)
     return (fresh - heard - seen, read, written - hour, hour, heard, seen, rest, *inside, 1, *tools)
+
+
+def usage_of(facts: LlmFacts, at_ns: int | None) -> Usage:
+    """What is to be priced of a call."""
+    return Usage(
+        facts.model_returned,
+        facts.model_requested,
+        facts.provider,
+        facts.input_tokens,
+        facts.output_tokens,
+        facts.cache_read_tokens,
+        facts.cache_write_tokens,
+        at_ns,
+        facts.kind == "embedding",
+        facts.cache_write_1h_tokens,
+        facts.reasoning_tokens,
+        facts.input_audio_tokens,
+        facts.input_image_tokens,
+        facts.output_audio_tokens,
+        facts.output_image_tokens,
+        facts.web_search_calls,
+        facts.code_interpreter_calls,
+        facts.file_search_calls,
+        facts.service_tier,
+        facts.search_size,
+        facts.cache_hit,
+    )
 
 
 def known_time(at_ns: int | None) -> int | None:

@@ -16,15 +16,18 @@ from dataclasses import dataclass, replace
 
 from ingest.dialects.facts import LlmFacts
 from ingest.inheritance import POLICY, Inherited, inherited
-from ingest.pricing import Cost, Prices, Usage
+from ingest.pricing import Cost, Prices, usage_of
 from ingest.retries import Attempt, attempts
 from ingest.sights import MODEL_KINDS, Role, SpanRole, roles
 from ingest.trace_tree import TraceSpan, Tree
 
 __all__ = ["Call", "Role", "Settled", "SpanRole", "TraceSpan", "settle"]
 
-_INPUT = ("input_tokens", "cache_read_tokens", "cache_write_tokens")
-_OUTPUT = ("output_tokens", "reasoning_tokens")
+_INPUT = (
+    *("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+    *("input_audio_tokens", "input_image_tokens", "usage_rule"),
+)
+_OUTPUT = ("output_tokens", "reasoning_tokens", "output_audio_tokens", "output_image_tokens")
 _NOT_SHARED = frozenset({*POLICY, "error_type"})
 _SHARED = tuple(name for name in LlmFacts.__dataclass_fields__ if name not in _NOT_SHARED)
 
@@ -185,16 +188,4 @@ def _status(span: TraceSpan, facts: LlmFacts, others: Sequence[TraceSpan]) -> st
 def _priced(facts: LlmFacts, span: TraceSpan, prices: Prices) -> Cost:
     if (facts.input_tokens, facts.output_tokens) == (None, None) and (span.failed or facts.error_type):
         return Cost(None, "failed without usage")
-    return prices.cost(
-        Usage(
-            facts.model_returned,
-            facts.model_requested,
-            facts.provider,
-            facts.input_tokens,
-            facts.output_tokens,
-            facts.cache_read_tokens,
-            facts.cache_write_tokens,
-            span.start_ns or None,
-            facts.kind == "embedding",
-        )
-    )
+    return prices.cost(usage_of(facts, span.start_ns or None))

@@ -20,8 +20,8 @@ from ingest.settle import Call, TraceSpan, settle
 _ROW_FACTS = tuple(name for name in FACTS if not name.startswith("policy_"))
 _POLICY = tuple(name for name in FACTS if name.startswith("policy_"))
 CALL_COLUMNS = (
-    *("trace_id", "span_id", "parent_call_id", "name", "service", *_ROW_FACTS, "cost_usd", "unpriced", "status"),
-    *("start_ns", "end_ns", "attempts", "attempt_of", "content_span_id", "content_trace_id", *_POLICY),
+    *("trace_id", "span_id", "parent_call_id", "name", "service", *_ROW_FACTS, "cost_usd", "unpriced", "price"),
+    *("status", "start_ns", "end_ns", "attempts", "attempt_of", "content_span_id", "content_trace_id", *_POLICY),
 )
 _ROLE_COLUMNS = ("trace_id", "span_id", "role", "call_id")
 _TRACE_COLUMNS = ("trace_id", "service", "session_id", "spans", "batch", "settled_ns")
@@ -139,6 +139,7 @@ def settled_rows(found: Found, trace_ids: Sequence[str], batch: int, prices: Pri
 def _call_row(trace_id: str, call: Call) -> tuple[object, ...]:
     return (
         *(trace_id, call.span_id, call.parent_call_id, call.name, call.service, *_facts_of(call.facts)),
-        *(call.cost.usd, call.cost.unpriced, call.status, call.start_ns, call.end_ns, call.attempts, call.attempt_of),
+        *(call.cost.usd, call.cost.unpriced, call.cost.price, call.status, call.start_ns, call.end_ns),
+        *(call.attempts, call.attempt_of),
         *(call.content_span_id, call.content_trace_id, *_policy_of(call.facts)),
     )

@@ -28,6 +28,7 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
     if "input_tokens" not in values and (fresh := count(attributes.get("input_tokens"))) is not None:
         cached = (count(attributes.get(key)) or 0 for key in ("cache_read_tokens", "cache_creation_tokens"))
         values["input_tokens"] = fresh + sum(cached)
+        values["usage_rule"] = "exclusive: claude_code tells the parts"
     if attributes.get("success") is False or attributes.get("success") == "false":
         values.setdefault("error_type", attributes.get("error_class") or "error")
 
@@ -41,6 +42,7 @@ DIALECT = Dialect(
         "output_tokens": ("output_tokens",),
         "cache_read_tokens": ("cache_read_tokens",),
         "cache_write_tokens": ("cache_creation_tokens",),
+        "cache_write_1h_tokens": ("cache_creation_1h_tokens",),
         "reported_cost_usd": ("cost_usd",),
         "ttft_ms": ("ttft_ms",),
         "response_id": ("request_id",),

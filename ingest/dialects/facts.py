@@ -28,6 +28,23 @@ class LlmFacts:
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
+    """Of the tokens written into a cache those kept for an hour; the others are kept for minutes."""
+    input_audio_tokens: int | None = None
+    input_image_tokens: int | None = None
+    output_audio_tokens: int | None = None
+    output_image_tokens: int | None = None
+    web_search_calls: int | None = None
+    code_interpreter_calls: int | None = None
+    file_search_calls: int | None = None
+    """Runs of tools that the provider charges apart from tokens."""
+    search_size: str | None = None
+    """How much a web search reads: low, medium or high."""
+    service_tier: str | None = None
+    cache_hit: bool | None = None
+    """The app answered from a cache of its own and called nobody."""
+    usage_rule: str | None = None
+    """How the input was counted: see `ingest.dialects.usage`."""
     max_tokens: int | None = None
     tools_offered: str | None = None
     """JSON array of the names of the tools offered, in order."""

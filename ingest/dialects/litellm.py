@@ -63,6 +63,7 @@ DIALECT = Dialect(
     kind,
     {
         "stream": ("llm.is_streaming",),
+        "cache_hit": ("litellm.cache_hit",),
         "user_id": ("llm.user", "metadata.user_api_key_end_user_id"),
         "session_id": (
             "litellm.metadata.requester_metadata.session_id",

@@ -64,6 +64,8 @@ DIALECT = Dialect(
         ),
         "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
         "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+        "input_audio_tokens": ("llm.token_count.prompt_details.audio",),
+        "output_audio_tokens": ("llm.token_count.completion_details.audio",),
         "reported_cost_usd": ("llm.cost.total",),
         "agent": ("agent.name", "graph.node.name"),
         "graph_node": ("graph.node.id",),

@@ -34,6 +34,7 @@ from ingest.dialects import (
     vercel,
 )
 from ingest.dialects.facts import Content, Dialect, Kind, LlmFacts, Reading
+from ingest.dialects.usage import all_input
 from ingest.spans import Attributes, Span
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -77,13 +78,18 @@ _GENERAL = frozenset(
 
 _PARSERS: Mapping[str, Callable[[object], object]] = {
     **dict.fromkeys(
-        ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens"),
+        (
+            *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+            *("max_tokens", "cache_write_1h_tokens", "input_audio_tokens", "input_image_tokens", "output_audio_tokens"),
+            *("output_image_tokens", "web_search_calls", "code_interpreter_calls", "file_search_calls"),
+        ),
         values.count,
     ),
     **dict.fromkeys(("reported_cost_usd", "ttft_s", "policy_propensity"), values.real),
     **dict.fromkeys(("policy_candidates", "policy_probabilities"), values.array),
     **dict.fromkeys(CONTENT_FIELDS, lambda value: None if value == "" else value),
     "stream": values.boolean,
+    "cache_hit": values.boolean,
     "ttft_ms": values.milliseconds,
 }
 
@@ -244,7 +250,7 @@ def read(span: Span) -> Reading:
     if kind is None:
         kind, named = _by_what_is_there(attributes, found, texts)
     _name_the_step(kind, found, span.name if by_span else None)
-    _tidy(attributes, found)
+    _tidy(attributes, found, span.scope.name or "")
     if "error_type" not in found:
         found["error_type"] = _exception(span)
     if (tools := texts.get("tools")) is not None:
@@ -337,7 +343,10 @@ def _first(texts: Mapping[str, object], fields: Iterable[str]) -> object:
     return next((texts[field] for field in fields if field in texts), None)
 
 
-def _tidy(attributes: Attributes, found: dict[str, object]) -> None:
+_TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total")
+
+
+def _tidy(attributes: Attributes, found: dict[str, object], scope: str) -> None:
     """One spelling of providers; cached tokens inside the input, reasoning inside the output; no input of 0 tokens."""
     if isinstance(provider := found.get("provider"), str):
         found["provider"] = providers.canonical(provider, str(attributes.get("server.address", "")))
@@ -348,9 +357,13 @@ def _tidy(attributes: Attributes, found: dict[str, object]) -> None:
         _int(found.get("cache_read_tokens")),
         _int(found.get("cache_write_tokens")),
     )
+    if (hour := _int(found.get("cache_write_1h_tokens"))) > written:
+        written = found["cache_write_tokens"] = hour
     if "input_tokens" in found:
-        total = given + read + written if read + written > given else given
-        found["input_tokens"] = total or None
+        total = next((n for key in _TOTALS if (n := values.count(attributes.get(key))) is not None), None)
+        counted = all_input(given, read, written, output=_int(found.get("output_tokens")), total=total, scope=scope)
+        found["input_tokens"] = counted.tokens or None
+        found.setdefault("usage_rule", counted.rule)
     if "output_tokens" in found:
         answered, reasoning = _int(found["output_tokens"]), _int(found.get("reasoning_tokens"))
         found["output_tokens"] = answered + reasoning if reasoning > answered else answered

@@ -2,7 +2,7 @@
 -- Model calls of some services that lasted within some time, each once, as `trace_spans` gives them. A call lasts an hour
 -- at most: files of times before that are spared.
 -- parameters: services, starts, ends
--- columns: trace_id, scope, span_id, parent_span_id, name, service, start_ns, end_ns, status, kind, dialect, provider, model_requested, model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, max_tokens, tools_offered, response_format, reported_cost_usd, error_type, stream, ttft_s, session_id, user_id, response_id, workflow, agent, tool, prompt_name, prompt_version, policy_id, policy_version, policy_action, policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason, input_chars, output_chars, input_digest
+-- columns: trace_id, scope, span_id, parent_span_id, name, service, start_ns, end_ns, status, kind, dialect, provider, model_requested, model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cache_write_1h_tokens, input_audio_tokens, input_image_tokens, output_audio_tokens, output_image_tokens, web_search_calls, code_interpreter_calls, file_search_calls, search_size, service_tier, cache_hit, usage_rule, max_tokens, tools_offered, response_format, reported_cost_usd, error_type, stream, ttft_s, session_id, user_id, response_id, workflow, agent, tool, prompt_name, prompt_version, policy_id, policy_version, policy_action, policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason, input_chars, output_chars, input_digest
 -- order: trace_id, start_ns, span_id
 with wanted as (
   select unnest($services::varchar[]) as service, unnest($starts::bigint[]) as start_ns, unnest($ends::bigint[]) as end_ns
@@ -10,6 +10,8 @@ with wanted as (
 select
   trace_id, scope, span_id, parent_span_id, name, service, start_ns, end_ns, status, kind, dialect, provider, model_requested,
   model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
+  cache_write_1h_tokens, input_audio_tokens, input_image_tokens, output_audio_tokens, output_image_tokens,
+  web_search_calls, code_interpreter_calls, file_search_calls, search_size, service_tier, cache_hit, usage_rule,
   max_tokens, tools_offered, response_format, reported_cost_usd, error_type, stream, ttft_s, session_id, user_id,
   response_id, workflow, agent, tool, prompt_name, prompt_version, policy_id, policy_version, policy_action,
   policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason, input_chars,
