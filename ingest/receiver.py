@@ -3,6 +3,7 @@
     POST /v1/traces  /v1/logs  /v1/metrics    protobuf or JSON; plain, gzip, deflate or zstd
          the same below /api/public/otel (Langfuse) and /otel (LangSmith)
     POST /v1/scores                           JSON, see scores.py
+    POST /api/public/ingestion  /api/public/scores    scores as Langfuse's SDKs send them, see langfuse_scores.py
     GET  /healthz  /readyz  /metrics          for probes and for Prometheus
 
 200 is sent only after the record is synced to disk. What cannot be read is refused and leaves nothing behind; what
@@ -21,9 +22,11 @@ from typing import Any
 
 import orjson
 
+from ingest import langfuse_scores
 from ingest.answers import MEDIA_TYPES, Answer, RefusalError, accepted, json_answer
-from ingest.inflate import Coding
-from ingest.intake import DEFAULTS, Intake, ReceiverOptions
+from ingest.inflate import Coding, InflateError, TooLargeError, inflate
+from ingest.intake import DEFAULTS, Hold, Intake, ReceiverOptions
+from ingest.scores import ScoreError
 from ingest.wal import Encoding, Kind, Wal
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ _SIGNALS: tuple[Kind, ...] = ("traces", "logs", "metrics")
 _POSTS: dict[str, Kind] = {
     **{f"/v1/{signal}": signal for signal in _SIGNALS},
     "/v1/scores": "scores",
+    **dict.fromkeys(langfuse_scores.PATHS, "scores"),
     **{f"{prefix}/v1/{signal}": signal for prefix in ("/api/public/otel", "/otel") for signal in _SIGNALS},
 }
 _PROBES = ("/healthz", "/readyz", "/metrics")
@@ -110,7 +114,7 @@ class Receiver:
         if method != "POST":
             raise RefusalError(405, f"{path} takes POST", ("allow", "POST"))
         self._authenticate(headers)
-        return await self._take(kind, headers, receive)
+        return await self._take(path, kind, headers, receive)
 
     def _probe(self, path: str, headers: Mapping[str, str]) -> Answer:
         if path == "/healthz":
@@ -122,7 +126,7 @@ class Receiver:
         self._authenticate(headers)
         return Answer(200, self.intake.prometheus().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    async def _take(self, kind: Kind, headers: Mapping[str, str], receive: Receive) -> Answer:
+    async def _take(self, path: str, kind: Kind, headers: Mapping[str, str], receive: Receive) -> Answer:
         media_type = _media_type(headers)
         encoding = _ENCODINGS.get(media_type)
         if encoding is None or (kind == "scores" and encoding != "json"):
@@ -138,8 +142,25 @@ class Receiver:
                 hold(chunk)
                 chunks.append(chunk)
             wire = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if path in langfuse_scores.PATHS:
+                return await self._take_langfuse(path, coding, wire, hold)
             taken = await self.intake.take(kind, encoding, coding, wire, hold)
         return json_answer({"accepted": taken.scores}) if kind == "scores" else accepted(taken.counts, kind, encoding)
+
+    async def _take_langfuse(self, path: str, coding: Coding | None, wire: bytes, hold: Hold) -> Answer:
+        """Scores in Langfuse's form: stored as those of /v1/scores, answered as its SDK expects."""
+        try:
+            body = inflate(wire, self.intake.options.max_body_bytes, coding) if coding else wire
+            sent = langfuse_scores.take(path, body, time.time_ns())
+        except TooLargeError as error:
+            raise RefusalError(413, f"the body {error}") from None
+        except (InflateError, ScoreError) as error:
+            self.intake.received["unreadable"] += 1
+            raise RefusalError(400, str(error)) from None
+        if sent.body:
+            await self.intake.take("scores", "json", None, sent.body, hold)
+        self.intake.received["rejected"] += sent.rejected
+        return Answer(sent.status, orjson.dumps(sent.answer), MEDIA_TYPES["json"])
 
     def _authenticate(self, headers: Mapping[str, str]) -> None:
         sent = (headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key"))

@@ -20,8 +20,8 @@ import orjson
 
 from ingest.spans import Score
 
-_TARGETS = ("trace_id", "span_id", "session_id", "response_id")
-_KEYS = {"name", "value", "label", "score_id", "source", "explanation", "time_ns", *_TARGETS}
+TARGETS = ("trace_id", "span_id", "session_id", "response_id")
+KEYS = {"name", "value", "label", "score_id", "source", "explanation", "time_ns", *TARGETS}
 _HEX = re.compile("[0-9a-fA-F]*")
 
 
@@ -53,8 +53,8 @@ def score_id(target: str, name: str, source: str, time_ns: int, value: float | s
 def _score(item: object, received_ns: int) -> Score:
     if not isinstance(item, dict):
         raise ScoreError("not an object")
-    if unknown := sorted(set(item) - _KEYS):
-        raise ScoreError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(_KEYS))}")
+    if unknown := sorted(set(item) - KEYS):
+        raise ScoreError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(KEYS))}")
     name, label = _text(item, "name"), _text(item, "label")
     if not name:
         raise ScoreError("name is missing")
@@ -64,7 +64,7 @@ def _score(item: object, received_ns: int) -> Score:
     trace_id, span_id = _hex(item, "trace_id", 32), _hex(item, "span_id", 16)
     session_id, response_id = _text(item, "session_id"), _text(item, "response_id")
     if not (trace_id or span_id or session_id or response_id):
-        raise ScoreError(f"one of {', '.join(_TARGETS)} is missing")
+        raise ScoreError(f"one of {', '.join(TARGETS)} is missing")
     source = _text(item, "source") or ""
     time_ns = item.get("time_ns")
     if time_ns is None:

@@ -19,6 +19,7 @@ import click
 from ingest.errors import AppError, ConfigError, UsageError, WorkError
 
 if TYPE_CHECKING:
+    from ingest.importers.sources import Importer, Source
     from ingest.intake import ReceiverOptions
     from ingest.listen import Listen
     from ingest.options import ConverterOptions
@@ -122,38 +123,121 @@ def token(as_json: bool, name: str) -> None:
     click.echo(f'"{made.name}" = "{made.sha256}"', err=True)
 
 
-@cli.command("import", short_help="Read OTLP files.")
+@cli.command("import", short_help="Read traces from files and other tools.")
 @home_option
 @json_option
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="PATH...")
-def import_(home: Path, as_json: bool, paths: tuple[Path, ...]) -> None:
-    """Read OTLP files: .json, .jsonl, .pb, each also with .gz, or folders of them.
+@click.option("--format", "form", metavar="NAME", default="auto", show_default=True, help="What the sources are.")
+@click.option("--service", metavar="NAME", help="The service of what names none.")
+@click.option("--again", is_flag=True, help="Also read what was imported before and has not changed.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+def import_(home: Path, as_json: bool, form: str, service: str | None, again: bool, sources: tuple[str, ...]) -> None:
+    """Read traces and scores from files, folders and addresses into the lake.
 
-    A broken line is reported with its file and number, the rest is imported, and the exit code is 1.
+    Formats, told from the content: otlp, litellm, langfuse, phoenix, helicone, promptlayer, openai, puppeteer;
+    addresses: postgres (a LiteLLM proxy's database), promptlayer-api.
+
+    What cannot be read is named with its file and line, the rest is imported, and the exit code is 1. An import that
+    was interrupted goes on where it stopped.
 
     \b
     Example:
-      retroute import traces/ yesterday.jsonl.gz
+      retroute import traces/ spend-logs.jsonl postgresql://reader@db/litellm
     """
-    from ingest.importers import otlp_files
+    from ingest.importers import registry
+
+    if form not in ("auto", *registry.NAMES):
+        raise UsageError(f"unknown format '{form}'", f"Known are auto, {', '.join(registry.NAMES)}.")
+    _import(home, registry.find(sources, form, service), as_json, again)
+
+
+@cli.group(short_help="Scores from files.")
+def scores() -> None:
+    """What was good: scores from files.
+
+    \b
+    Example:
+      retroute scores import ratings.csv
+    """
+
+
+@scores.command("import", short_help="Read scores from files.")
+@home_option
+@json_option
+@click.option("--again", is_flag=True, help="Also read what was imported before and has not changed.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="FILE...")
+def scores_import(home: Path, as_json: bool, again: bool, files: tuple[Path, ...]) -> None:
+    """Read scores from .csv, .jsonl, .json and .parquet files, a score a row.
+
+    Columns: name; value or label; one of trace_id, span_id, session_id, response_id; if you like id, source,
+    explanation and time. The same file read twice is stored once; of several scores of one thing the last counts.
+
+    \b
+    Example:
+      retroute scores import ratings.csv
+    """
+    from ingest.importers import tables
+    from ingest.importers.opened import suffix
+    from ingest.importers.sources import Source
+    from ingest.score_files import IMPORTER
+
+    for file in files:
+        if suffix(file) not in tables.SUFFIXES:
+            raise UsageError(f"{file} is no file of scores by its name", f"Known are {', '.join(tables.SUFFIXES)}.")
+    _import(home, [(IMPORTER, Source(str(file), file)) for file in files], as_json, again)
+
+
+def _import(home: Path, sources: Sequence[tuple[Importer, Source]], as_json: bool, again: bool) -> None:
+    """Runs an import and prints what it did. Raises WorkError when a part could not be read."""
+    from ingest.importers import engine
     from optimizer import report
 
     settings = _settings(home, create=True)
     options, policy = _converter_options(settings), _policy(settings)
     with report.progress() as show:
-        done = otlp_files.import_paths(
-            home, paths, options, progress=lambda _count: show("importing", 0.0), policy=policy
+        done = engine.import_sources(
+            home,
+            sources,
+            options,
+            lambda name, share, _: show(f"importing {name}", share),
+            again=again,
+            policy=policy,
         )
-        show("importing", 1.0)
-    result = {"files": done.files, "records": done.records, "spans": done.spans, "problems": list(done.problems)}
     for problem in done.problems:
         click.echo(problem, err=True)
     if as_json:
-        click.echo(report.to_json(result))
+        result = {name: getattr(done, name) for name in ("files", "unchanged", "records", "spans", "scores")}
+        click.echo(report.to_json(result | {"problems": list(done.problems)}))
     else:
-        click.echo(f"Imported {done.spans} spans in {done.records} requests from {done.files} files.")
+        click.echo(
+            f"Imported {done.spans} spans and {done.scores} scores in {done.records} records from {done.files} sources"
+            + (f"; {done.unchanged} unchanged since their last import." if done.unchanged else ".")
+        )
     if done.problems:
         raise WorkError(f"{len(done.problems)} parts could not be read; the rest is imported", "They are named above.")
+
+
+@cli.command(short_help="What arrived but was not understood.")
+@home_option
+@json_option
+def doctor(home: Path, as_json: bool) -> int:
+    """Say what arrived but was not understood or cannot be used, and what to do about it.
+
+    Exit code 1 when something asks for attention.
+
+    \b
+    Example:
+      retroute doctor --home /var/lib/retroute
+    """
+    from ingest.home import open_home
+    from optimizer import doctor as checks
+    from optimizer import report
+
+    findings = checks.examine(open_home(home, create=False))
+    if as_json:
+        click.echo(report.to_json(checks.as_records(findings)))
+    else:
+        click.echo("\n\n".join(checks.as_text(finding) for finding in findings))
+    return int(any(finding.attention for finding in findings))
 
 
 @cli.command(short_help="Query the lake.")

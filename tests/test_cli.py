@@ -20,7 +20,18 @@ from ingest.home import open_home
 from optimizer import cli, config, report
 
 ROOT = Path(cli.__file__).resolve().parent.parent
-COMMANDS = sorted(cli.cli.commands)
+
+
+def leaves(group: click.Group, before: str = "") -> dict[str, click.Command]:
+    """All commands by what is typed: those of a group after its name."""
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        found |= leaves(command, f"{before}{name} ") if isinstance(command, click.Group) else {before + name: command}
+    return found
+
+
+LEAVES = leaves(cli.cli)
+COMMANDS = sorted(LEAVES)
 AT_HOME = [name for name in COMMANDS if name != "token"]
 RESULT = {
     "calls": 3,
@@ -80,27 +91,29 @@ def options_of(command):
 
 
 def test_commands_are_those_that_exist_so_far():
-    expected = "collect token import sql train evaluate nightly runs export dashboard demo"
-    assert sorted(expected.split()) == COMMANDS
+    expected = "collect token import sql doctor train evaluate nightly runs export dashboard demo"
+    assert sorted([*expected.split(), "scores import"]) == COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example_and_describes_every_option(name, capsys):
-    assert cli.run([name, "--help"]) == 0
+    assert cli.run([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert re.search(rf"Example.*retroute {name}", shown, re.DOTALL)
-    assert all(option.help for option in options_of(cli.cli.commands[name]))
+    assert all(option.help for option in options_of(LEAVES[name]))
 
 
 @pytest.mark.parametrize("name", AT_HOME)
 def test_command_works_on_a_home(name):
-    flags = {flag for option in options_of(cli.cli.commands[name]) for flag in option.opts}
+    flags = {flag for option in options_of(LEAVES[name]) for flag in option.opts}
     assert "--home" in flags
 
 
-@pytest.mark.parametrize("name", ["import", "sql", "train", "evaluate", "nightly", "runs", "demo"])
+@pytest.mark.parametrize(
+    "name", ["import", "scores import", "doctor", "sql", "train", "evaluate", "nightly", "runs", "demo"]
+)
 def test_command_with_a_result_can_print_json(name):
-    assert "--json" in {flag for option in options_of(cli.cli.commands[name]) for flag in option.opts}
+    assert "--json" in {flag for option in options_of(LEAVES[name]) for flag in option.opts}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -116,6 +129,7 @@ def test_command_is_documented_in_the_readme(name):
         ["sql"],
         ["import"],
         ["import", "/nonexistent/file.jsonl"],
+        ["scores", "import", "/nonexistent/file.csv"],
         ["collect", "--port", "many"],
         ["dashboard", "--port", "70000"],
         ["export", "--target", "litellm"],
@@ -165,10 +179,10 @@ def test_version_is_the_distributions(capsys):
     assert re.fullmatch(r"retroute \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", [name for name in AT_HOME if name not in ("collect", "import", "demo")])
+@pytest.mark.parametrize("name", [name for name in AT_HOME if name not in ("collect", "import", "scores import", "demo")])
 def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
     extra = {"sql": ["select 1"], "export": ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")]}
-    assert cli.run([name, "--home", str(tmp_path / "none"), *extra.get(name, [])]) == 2
+    assert cli.run([*name.split(), "--home", str(tmp_path / "none"), *extra.get(name, [])]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert "Traceback" not in error
@@ -181,10 +195,11 @@ def test_home_of_a_newer_version_is_refused(name, home, tmp_path, capsys):
     extra = {
         "sql": ["select 1"],
         "import": [str(tmp_path / "x.jsonl")],
+        "scores import": [str(tmp_path / "x.jsonl")],
         "collect": ["--port", "0"],
         "export": ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")],
     }
-    assert cli.run([name, "--home", str(home), *extra.get(name, [])]) == 2
+    assert cli.run([*name.split(), "--home", str(home), *extra.get(name, [])]) == 2
     error = capsys.readouterr().err
     assert "newer version" in error
     assert "Traceback" not in error
@@ -195,7 +210,7 @@ def test_unknown_key_in_the_settings_is_refused_with_the_nearest_name(name, home
     (home / "retroute.toml").write_text("[collector]\nprot = 1\n", encoding="utf-8")
     (tmp_path / "x.jsonl").write_text("", encoding="utf-8")
     extra = {"import": [str(tmp_path / "x.jsonl")]}
-    assert cli.run([name, "--home", str(home), *extra.get(name, [])]) == 2
+    assert cli.run([*name.split(), "--home", str(home), *extra.get(name, [])]) == 2
     error = capsys.readouterr().err
     assert "unknown key 'prot'" in error
     assert "hint: Did you mean 'port'?" in error

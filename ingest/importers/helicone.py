@@ -1,0 +1,146 @@
+"""Helicone's requests, as its export tool or its API gives them: JSON lines, JSON or CSV. One request is one trace.
+
+Bodies are there if they were exported with `--include-body`. Times to first token and delays are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ingest import foreign_ids
+from ingest.dialects.values import boolean, count, number, structure, text
+from ingest.importers import tables
+from ingest.importers.call import Tokens, as_json, first_count, first_real, parameters, present, scope, usage
+from ingest.importers.sources import Importer, Item, Sample, Source
+from ingest.spans import Span
+from ingest.timestamps import nanoseconds
+
+Record = Mapping[str, object]
+
+
+def read_record(record: Record, service: str | None) -> tuple[Span, list[dict[str, object]]]:
+    """A request as a span, and its scores. Raises ValueError."""
+    own = text(record.get("request_id")) or text(record.get("response_id"))
+    start_ns = nanoseconds(record.get("request_created_at"))
+    if own is None or start_ns is None:
+        raise ValueError("request_id or request_created_at is missing")
+    request, response = _object(record.get("request_body")), _object(record.get("response_body"))
+    properties = {
+        k.lower(): v for k, v in _object(record.get("request_properties") or record.get("properties")).items()
+    }
+    status = count(record.get("response_status"))
+    failed = status is not None and not 200 <= status < 300
+    requested = text(record.get("request_model")) or text(request.get("model")) or text(record.get("model"))
+    returned = text(record.get("response_model")) or text(response.get("model"))
+    ttft_ms = number(record.get("time_to_first_token"))
+    embedding = "embedding" in str(record.get("request_path") or record.get("target_url") or "")
+    operation = "embeddings" if embedding else "chat"
+    tokens = _tokens(record, response, failed)
+    attributes = present(
+        {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": text(record.get("provider")),
+            "gen_ai.request.model": requested,
+            "gen_ai.response.model": None if failed else returned,
+            "gen_ai.response.id": text(response.get("id")),
+            "gen_ai.conversation.id": text(properties.get("helicone-session-id")),
+            "gen_ai.workflow.name": text(properties.get("helicone-session-name")),
+            "user.id": text(record.get("request_user_id")) or text(record.get("helicone_user")),
+            "gen_ai.prompt.name": text(record.get("prompt_id")) or text(properties.get("helicone-prompt-id")),
+            "gen_ai.prompt.version": text(record.get("prompt_version")),
+            "gen_ai.cost.total_cost": first_real(record, "costUSD", "cost_usd"),
+            "gen_ai.response.time_to_first_chunk": None if ttft_ms is None else ttft_ms / 1000,
+            "gen_ai.input.messages": as_json(request.get("messages") or request.get("input") or request.get("prompt")),
+            "gen_ai.output.messages": as_json(
+                response.get("choices") or response.get("output") or response.get("content")
+            ),
+            "error.type": str(status) if failed else None,
+            **parameters(request),
+            **tokens.attributes(),
+        }
+    )
+    span = Span(
+        foreign_ids.trace_id(f"helicone/{own}"),
+        foreign_ids.span_id(f"helicone/{own}"),
+        None,
+        f"{operation} {requested or ''}".strip(),
+        "client",
+        start_ns,
+        _end_ns(record, start_ns),
+        "error" if failed else "ok" if status else None,
+        "",
+        attributes,
+        {"service.name": service or text(properties.get("app")) or text(properties.get("appname")) or "helicone"},
+        scope("helicone"),
+    )
+    return span, list(_scores(record, own, span))
+
+
+def _tokens(record: Record, response: Record, failed: bool) -> Tokens:
+    inside = usage(response.get("usage"))
+    if inside.input is not None:
+        return inside
+    given = first_count(record, "prompt_tokens")
+    read, written = first_count(record, "prompt_cache_read_tokens"), first_count(record, "prompt_cache_write_tokens")
+    if failed and not given:
+        return Tokens()
+    return Tokens(
+        given, first_count(record, "completion_tokens"), read, written, first_count(record, "reasoning_tokens")
+    )
+
+
+def _end_ns(record: Record, start_ns: int) -> int:
+    delay_ms = number(record.get("delay_ms", record.get("latency")))
+    if delay_ms is not None and delay_ms >= 0:
+        return start_ns + int(delay_ms * 1e6)
+    return nanoseconds(record.get("response_created_at")) or 0
+
+
+def _scores(record: Record, own: str, span: Span) -> Iterator[dict[str, object]]:
+    said: dict[str, object] = dict(_object(record.get("scores")))
+    feedback = record.get("feedback_rating")
+    rating = feedback if isinstance(feedback, bool) else boolean(feedback)
+    for name, value in said.items():
+        amount = float(value) if isinstance(value, bool) else number(value)
+        if amount is not None:
+            yield _score(own, span, name.removesuffix("-hcone-bool"), amount, "")
+    if rating is not None:
+        yield _score(own, span, "feedback", float(rating), "user")
+
+
+def _score(own: str, span: Span, name: str, value: float, source: str) -> dict[str, object]:
+    return {
+        "score_id": f"helicone/{own}/{name}",
+        "name": name,
+        "value": value,
+        "source": source,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "time_ns": span.end_ns or span.start_ns,
+    }
+
+
+def _object(value: object) -> Record:
+    found = structure(value)
+    return found if isinstance(found, dict) else {}
+
+
+def _read(source: Source) -> Iterator[Item]:
+    assert source.path is not None
+    for row in tables.rows(source.path):
+        if row.record is None:
+            yield Item(row.number, problem=row.problem, share=row.share)
+            continue
+        try:
+            span, scores = read_record(row.record, source.service)
+        except ValueError as error:
+            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
+        else:
+            yield Item(row.number, [span], scores, share=row.share)
+
+
+def _recognises(sample: Sample) -> bool:
+    return sample.has("request_created_at") and ("response_status" in sample.first or "request_body" in sample.first)
+
+
+IMPORTER = Importer("helicone", "Helicone requests: JSON lines, JSON, CSV", _recognises, _read)
