@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -271,6 +272,72 @@ def sql(home: Path, form: str, as_json: bool, output: Path | None, query: str) -
     with Lake.open(home) as lake:
         frame = lake.sql(query)
     report.write_frame(frame, form, output)
+
+
+@cli.group(short_help="Look up prices, add a price list.")
+def prices() -> None:
+    """Look up what a model costs, and add price lists to those that come with retroute.
+
+    \b
+    Example:
+      retroute prices show gpt-4o --at 2024-06-03
+      retroute prices update model_prices_and_context_window.json
+    """
+
+
+@prices.command("show", short_help="Say what a model costs.")
+@home_option
+@json_option
+@click.option("--provider", metavar="NAME", help="Who serves it. [default: whoever lists it]")
+@click.option("--at", "day", type=click.DateTime(["%Y-%m-%d"]), help="On this day, UTC. [default: the newest list]")
+@click.argument("model")
+def prices_show(home: Path, as_json: bool, provider: str | None, day: datetime | None, model: str) -> None:
+    """Say what a model costs, by which entry of which list, and what it cost before.
+
+    \b
+    Example:
+      retroute prices show claude-sonnet-4-20250514 --provider anthropic --at 2025-09-01
+    """
+    from ingest.prices.shelf import home_prices
+    from ingest.prices.shown import shown
+    from optimizer import config, report
+
+    settings = _settings(home) if (home / "home.json").is_file() else config.Settings()
+    listed = home_prices(home, settings.prices, settings.discounts)
+    found = shown(listed, model, provider, day.strftime("%Y-%m-%d") if day else None)
+    click.echo(report.to_json(found) if as_json else report.price_table(found))
+    if found["problem"]:
+        raise WorkError(str(found["problem"]), "State it as [[prices]] in retroute.toml, or name the provider.")
+
+
+@prices.command("update", short_help="Add a price list.")
+@home_option
+@json_option
+@click.option("--from", "day", type=click.DateTime(["%Y-%m-%d"]), help="Its prices hold from this day. [default: today]")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def prices_update(home: Path, as_json: bool, day: datetime | None, file: Path) -> None:
+    """Add a price list in the form of litellm's price file. Calls that are settled from then on are priced by it; a
+    collector that runs reads it when it starts again. A bad entry is named and left out, and the exit code is 1.
+
+    \b
+    Example:
+      retroute prices update model_prices_and_context_window.json --from 2027-01-15
+    """
+    from ingest.home import open_home
+    from ingest.prices.shelf import add_list
+    from optimizer import report
+
+    added = add_list(open_home(home, create=True), file, day.strftime("%Y-%m-%d") if day else None)
+    for name, why in added.refused:
+        click.echo(f"{name}: {why}", err=True)
+    result = {"list": added.listed, "from": added.date, "changed": added.changed, "unchanged": added.unchanged}
+    refused = [{"model": name, "reason": why} for name, why in added.refused]
+    if as_json:
+        click.echo(report.to_json({**result, "refused": refused}))
+    else:
+        click.echo(f"{added.changed} prices changed from {added.date} on, {added.unchanged} are as before.")
+    if refused:
+        raise WorkError(f"{len(refused)} entries are refused; the rest is added", "They are named above.")
 
 
 @cli.command(short_help="Learn policies.")

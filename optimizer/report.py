@@ -207,6 +207,22 @@ def show_runs(runs: Sequence[Record], as_json: bool) -> None:
     _console().print(grid)
 
 
+def price_table(found: Record) -> str:
+    """What `retroute prices show` says: USD per million tokens, tools and requests each."""
+    lines = [f"{found['price'] or found['model']}"]
+    for row in found["rates"]:
+        above = f", prompts of more than {row['above_tokens']:,} tokens" if row["above_tokens"] else ""
+        lines.append(f"  {row['tier']}{above}")
+        lines += [f"    {name:<17}{value:>14.10g}" for name, value in row.items() if name not in ("tier", "above_tokens")]
+    if found["history"]:
+        lines.append("  history (valid from, list, input, output)")
+    for row in found["history"]:
+        since = "always" if row["valid_from"].startswith("0000") else row["valid_from"]
+        usd = " ".join("-" if row[name] is None else f"{row[name]:.10g}" for name in ("input", "output"))
+        lines.append(f"    {since:<11} {row['list']:<18} {usd if row['listed'] else 'dropped; its last price goes on'}")
+    return "\n".join(lines)
+
+
 def write_frame(frame: pl.DataFrame, form: str, output: Path | None) -> None:
     """Writes a query's result as table, json, csv or parquet. Raises UsageError for a type the form cannot hold."""
     import polars as pl
