@@ -313,7 +313,9 @@ def prices_show(home: Path, as_json: bool, provider: str | None, day: datetime |
 @prices.command("update", short_help="Add a price list.")
 @home_option
 @json_option
-@click.option("--from", "day", type=click.DateTime(["%Y-%m-%d"]), help="Its prices hold from this day. [default: today]")
+@click.option(
+    "--from", "day", type=click.DateTime(["%Y-%m-%d"]), help="Its prices hold from this day. [default: today]"
+)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def prices_update(home: Path, as_json: bool, day: datetime | None, file: Path) -> None:
     """Add a price list in the form of litellm's price file. Calls that are settled from then on are priced by it; a

@@ -213,7 +213,9 @@ def price_table(found: Record) -> str:
     for row in found["rates"]:
         above = f", prompts of more than {row['above_tokens']:,} tokens" if row["above_tokens"] else ""
         lines.append(f"  {row['tier']}{above}")
-        lines += [f"    {name:<17}{value:>14.10g}" for name, value in row.items() if name not in ("tier", "above_tokens")]
+        lines += [
+            f"    {name:<17}{value:>14.10g}" for name, value in row.items() if name not in ("tier", "above_tokens")
+        ]
     if found["history"]:
         lines.append("  history (valid from, list, input, output)")
     for row in found["history"]:
