@@ -487,7 +487,7 @@ def test_of_real_spans_no_convention_leaves_keys_unknown() -> None:
 
 def test_every_dialect_is_a_table_of_known_fields() -> None:
     known = {*LlmFacts.__dataclass_fields__, "tool_call_id", "entity", "graph_node", "ttft_ms"}
-    from ingest.dialects.registry import CONTENT_FIELDS
+    from ingest.dialects.slots import CONTENT_FIELDS
 
     for dialect in DIALECTS:
         fields = {*dialect.fields, *dialect.indexed, *(field for inner in dialect.inside.values() for field in inner)}

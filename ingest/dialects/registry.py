@@ -7,8 +7,7 @@ only then from within JSON objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 
 from ingest import providers
@@ -34,6 +33,7 @@ from ingest.dialects import (
     vercel,
 )
 from ingest.dialects.facts import Content, Dialect, Kind, LlmFacts, Reading
+from ingest.dialects.slots import CONTENT_FIELDS, KNOWN, LAST, UNKNOWN, Routes, Slot
 from ingest.dialects.usage import all_input
 from ingest.spans import Attributes, Span
 
@@ -56,135 +56,10 @@ DIALECTS: tuple[Dialect, ...] = (
     policy.DIALECT,
 )
 
-CONTENT_FIELDS = (
-    *("input", "output", "system", "tools", "tool_arguments", "tool_result"),
-    *("raw_input", "raw_output"),  # what went in and came out of a step, where nothing better tells
-    *("answer_calls", "answer_reasoning"),  # parts of an answer that came apart from its text
-    *("told_events", "spare_output"),  # a conversation as a list of events; a second account of an answer
-)
-"""Fields that hold texts: kept apart from the facts."""
-
+_ROUTES = Routes(DIALECTS, first=otel_genai.DIALECT)
 _CONTENT = frozenset(CONTENT_FIELDS)
 
-_GENERAL = frozenset(
-    {
-        *("browser", "client", "cloud", "code", "container", "db", "deployment", "destination", "device", "dns"),
-        *("enduser", "error", "event", "exception", "faas", "file", "graphql", "host", "http", "k8s", "log"),
-        *("messaging", "net", "network", "os", "otel", "peer", "process", "rpc", "server", "service", "source"),
-        *("telemetry", "test", "thread", "tls", "url", "user", "user_agent", "webengine"),
-    }
-)
-"""First words of OpenTelemetry's general attributes: known, and nothing about model calls."""
-
-_PARSERS: Mapping[str, Callable[[object], object]] = {
-    **dict.fromkeys(
-        (
-            *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
-            *("max_tokens", "cache_write_1h_tokens", "input_audio_tokens", "input_image_tokens", "output_audio_tokens"),
-            *("output_image_tokens", "web_search_calls", "code_interpreter_calls", "file_search_calls"),
-        ),
-        values.count,
-    ),
-    **dict.fromkeys(("reported_cost_usd", "ttft_s", "policy_propensity"), values.real),
-    **dict.fromkeys(("policy_candidates", "policy_probabilities"), values.array),
-    **dict.fromkeys(CONTENT_FIELDS, lambda value: None if value == "" else value),
-    "stream": values.boolean,
-    "cache_hit": values.boolean,
-    "ttft_ms": values.milliseconds,
-}
-
-_LAST = 1_000_000
-_INSIDE = 10_000
-"""Ranks of what is within JSON objects: after everything that has a key of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Inner:
-    """A field within a JSON object."""
-
-    field: str
-    rank: int
-    parse: Callable[[object], object]
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where the value of an attribute goes; the lowest rank wins. `field` "": nowhere. `path`: a piece of a list."""
-
-    field: str
-    rank: int
-    parse: Callable[[object], object]
-    inside: tuple[_Inner, ...] = ()
-    path: flattened.Path = ()
-    texts: bool = False
-    marks: tuple[int, ...] = ()
-    """The dialects, by their place, that may say what a span with this attribute is."""
-    special: bool = False
-    """Whether there is more to do than to parse one value."""
-
-
-def _parser(dialect: Dialect, field: str) -> Callable[[object], object]:
-    parse = _PARSERS.get(field, values.text)
-    if dialect.encoded and field not in CONTENT_FIELDS:
-        return lambda value: parse(values.unquoted(value))
-    return parse
-
-
-def _tables(dialects: Iterable[Dialect]) -> tuple[dict[str, _Slot], dict[str, _Slot]]:
-    """Slots by key, and by prefix."""
-    slots: dict[str, _Slot] = {}
-    prefixes: dict[str, _Slot] = {}
-    rank = 0
-    for dialect in dialects:
-        inner: dict[str, list[_Inner]] = {}
-        for key, fields in dialect.inside.items():
-            for field, paths in fields.items():
-                rank += 1
-                inner.setdefault(key, []).append(_Inner(field, _INSIDE + rank, _parser(dialect, field), paths))
-        for field, starts in dialect.indexed.items():
-            for start in starts:
-                rank += 1
-                prefixes.setdefault(start, _Slot(field, rank, values.unquoted, texts=True))
-        for field, keys in dialect.fields.items():
-            for key in keys:
-                rank += 1
-                found = tuple(inner.pop(key, ()))
-                slots.setdefault(key, _Slot(field, rank, _parser(dialect, field), found, (), field in CONTENT_FIELDS))
-        for key, listed in inner.items():
-            if (known := slots.get(key)) is None:
-                slots[key] = _Slot("", _LAST, values.text, tuple(listed))
-            else:
-                slots[key] = replace(known, inside=(*known.inside, *listed))
-    for place, dialect in enumerate(DIALECTS):
-        for key in dialect.marks:
-            known = slots.get(key, _KNOWN)
-            slots[key] = replace(known, marks=(*known.marks, place))
-    for key, slot in slots.items():
-        if not slot.field or slot.texts or slot.marks or slot.inside:
-            slots[key] = replace(slot, special=True)
-    return slots, prefixes
-
-
-class _Routes(dict[str, _Slot]):
-    """The slot of every key seen; those that stand in no table are looked up once."""
-
-    def __missing__(self, key: str) -> _Slot:
-        slot = _elsewhere(key)
-        if len(self) < _MOST_ROUTES:
-            self[key] = slot
-        return slot
-
-
-_MOST_ROUTES = 16384
-_KNOWN = _Slot("", _LAST, values.text)
-_UNKNOWN = _Slot("", _LAST, values.text, special=True)
-_SLOTS, _PREFIXES = _tables(sorted(DIALECTS, key=lambda dialect: dialect is not otel_genai.DIALECT))
-_IGNORED_KEYS = frozenset(key for dialect in DIALECTS for key in dialect.ignored if not key.endswith("."))
-_IGNORED_PREFIXES = tuple(key for dialect in DIALECTS for key in dialect.ignored if key.endswith("."))
-_ROUTES = _Routes(_SLOTS)
-
-CONTENT_KEYS = frozenset(key for key, slot in _SLOTS.items() if slot.texts)
+CONTENT_KEYS = frozenset(key for key, slot in _ROUTES.items() if slot.texts)
 """Attribute keys that hold texts. `holds_text` also knows those of lists that are spread over keys."""
 
 
@@ -200,17 +75,17 @@ def read(span: Span) -> Reading:
     ranks: dict[str, int] = {}
     texty: list[str] = []
     unknown: list[str] = []
-    nested: list[tuple[_Slot, object]] = []
+    nested: list[tuple[Slot, object]] = []
     spread: dict[tuple[str, int], list[tuple[flattened.Path, object]]] = {}
     marked: set[int] = set()
     routes = _ROUTES
     for key, value in attributes.items():
         slot = routes[key]
-        if slot is _KNOWN:
+        if slot is KNOWN:
             continue
         field = slot.field
         if slot.special:
-            if slot is _UNKNOWN:
+            if slot is UNKNOWN:
                 unknown.append(key)
                 continue
             if slot.texts:
@@ -224,11 +99,11 @@ def read(span: Span) -> Reading:
             if slot.path:
                 spread.setdefault((field, slot.rank), []).append((slot.path, value))
                 continue
-        if slot.rank < ranks.get(field, _LAST) and (parsed := slot.parse(value)) is not None:
+        if slot.rank < ranks.get(field, LAST) and (parsed := slot.parse(value)) is not None:
             found[field] = parsed
             ranks[field] = slot.rank
     for field, rank in sorted(spread, key=itemgetter(1)) if spread else ():
-        if rank < ranks.get(field, _LAST):
+        if rank < ranks.get(field, LAST):
             found[field] = flattened.gathered(spread[field, rank])
             ranks[field] = rank
         elif field == "output":
@@ -267,7 +142,7 @@ def _without(attributes: Attributes, texty: list[str]) -> Attributes:
     return {key: value for key, value in attributes.items() if key not in left_out}
 
 
-def _look_inside(nested: Iterable[tuple[_Slot, object]], found: dict[str, object]) -> None:
+def _look_inside(nested: Iterable[tuple[Slot, object]], found: dict[str, object]) -> None:
     """Fields that no key of their own told, from the JSON objects that may hold them."""
     open_ = [(inner, value) for slot, value in nested for inner in slot.inside if inner.field not in found]
     if not open_:
@@ -380,12 +255,3 @@ def _exception(span: Span) -> str | None:
         if event.name == "exception" and (said := values.text(event.attributes.get("exception.type"))):
             return said
     return None
-
-
-def _elsewhere(key: str) -> _Slot:
-    """The slot of a key that stands in no table by itself."""
-    for start, slot in _PREFIXES.items():
-        if key.startswith(start) and key[len(start) : len(start) + 1].isdecimal():
-            return _Slot(slot.field, slot.rank, slot.parse, (), flattened.path_of(key[len(start) :]), True, (), True)
-    known = key in _IGNORED_KEYS or key.partition(".")[0] in _GENERAL or key.startswith(_IGNORED_PREFIXES)
-    return _KNOWN if known else _UNKNOWN
