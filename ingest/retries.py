@@ -23,24 +23,24 @@ class Attempt:
 
 def attempts(tree: Tree, sights: Mapping[str, Sequence[str]]) -> dict[str, Attempt]:
     """Call -> its attempt, for calls whose prompt is known. `sights`: call -> all spans that show it."""
-    siblings: dict[tuple[str | None, str, str], list[TraceSpan]] = {}
+    siblings: dict[tuple[str | None, str, str | None], list[TraceSpan]] = {}
     for call_id in sorted(sights, key=lambda call_id: (tree.spans[call_id].start_ns, call_id)):
         call = tree.spans[call_id]
         if call.facts.kind not in MODEL_KINDS:
             continue
         shown = sorted(sights[call_id], key=lambda span_id: (-tree.depth[span_id], span_id))
         prompt = next((digest for span_id in shown if (digest := tree.spans[span_id].input_digest)), None)
-        if prompt is not None:
-            siblings.setdefault((tree.parents.get(shown[-1]), call.facts.kind, prompt), []).append(call)
+        for parent in {tree.parents.get(span_id) for span_id in shown} if prompt is not None else ():
+            siblings.setdefault((parent, call.facts.kind, prompt), []).append(call)
     found: dict[str, Attempt] = {}
     for line in siblings.values():
         tried: list[TraceSpan] = []
         for call in line:
             if tried and not _follows(tried[-1], call):
-                found.update(_numbered(tried))
+                _number(tried, found)
                 tried = []
             tried.append(call)
-        found.update(_numbered(tried))
+        _number(tried, found)
     return found
 
 
@@ -49,8 +49,9 @@ def _follows(failed: TraceSpan, call: TraceSpan) -> bool:
     return failed.failed and ended <= call.start_ns
 
 
-def _numbered(tried: Sequence[TraceSpan]) -> dict[str, Attempt]:
+def _number(tried: Sequence[TraceSpan], found: dict[str, Attempt]) -> None:
+    """Numbers the attempts of a step. A call that another span wraps has two parents: where it has siblings counts."""
     last = tried[-1].span_id
-    return {
-        call.span_id: Attempt(number, None if call.span_id == last else last) for number, call in enumerate(tried, 1)
-    }
+    for number, call in enumerate(tried, 1):
+        if len(tried) > 1 or call.span_id not in found:
+            found[call.span_id] = Attempt(number, None if call.span_id == last else last)

@@ -81,7 +81,11 @@ def tool(name: str = "search", **more: object) -> dict[str, object]:
 def traces_body(spans: Iterable[Span]) -> bytes:
     """An ExportTraceServiceRequest in JSON."""
     resources = [
-        {"resource": {"attributes": _attributes(s.resource)}, "scopeSpans": [{"spans": [_span(s)]}]} for s in spans
+        {
+            "resource": {"attributes": _attributes(s.resource)},
+            "scopeSpans": [{"scope": {"name": s.scope.name}, "spans": [_span(s)]}],
+        }
+        for s in spans
     ]
     return json.dumps({"resourceSpans": resources}).encode()
 
