@@ -121,8 +121,10 @@ class Entry:
         if self.hourly and slot is None:
             return _none(f"the price of {self.name} depends on the hour and the call's time is unknown")
         less = 1 if self.provider == _INCLUSIVE else 0
-        above = max((limit + less for limit in self.thresholds if input_tokens > limit), default=0)
         priced = self._priced
+        reached = {(name, k) for name, k, told in priced if told == tier and k and input_tokens > k - less}
+        lengths = {k for name, k, _ in priced if name == "input" and k and input_tokens > k - less}
+        above = max(lengths, default=0)
         given, answered = priced.get(("input", above, tier)), priced.get(("output", above, tier))
         if answered is None and self.fields.get("mode") in ("embedding", "rerank"):
             answered = 0.0
@@ -133,7 +135,8 @@ class Entry:
             if name in usd:
                 continue
             outer = usd[_INSIDE.get(name, "input")]
-            if (own := priced.get((name, above, tier))) is not None:
+            length = max((k for said, k in reached if said == name and k >= above), default=above)
+            if (own := priced.get((name, length, tier))) is not None:
                 usd[name] = own
             elif self._follows(name):
                 usd[name] = outer
