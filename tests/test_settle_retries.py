@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from otlp_traces import SECOND, START, agent, chat, span, trace_id, traces_body
@@ -16,7 +17,7 @@ from ingest.pricing import Price
 from ingest.spans import Scope, Span
 
 OPTIONS = ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=(Price("gpt-4o-mini", 1.0, 2.0),))
-ASKED = {"gen_ai__input__messages": "Hi"}
+ASKED: dict[str, Any] = {"gen_ai__input__messages": "Hi"}
 MS = 1_000_000
 
 
