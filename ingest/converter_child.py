@@ -8,12 +8,13 @@ to the whole group while the parent is still answering requests.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -33,8 +34,12 @@ def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
     """The child's main function."""
     from ingest import converter  # the lake's libraries stay out of the receiver's process
 
+    def say(state: Mapping[str, object]) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone
+            parent.send(dict(state))
+
     try:
-        converter.run(Path(home), options, parent.poll)
+        converter.run(Path(home), options, parent.poll, say)
     except AppError as error:
         print(f"converter: {error.message}", file=sys.stderr)
         sys.exit(1)
@@ -56,6 +61,7 @@ class ConverterChild:
         self._parent: Connection | None = None
         self._started = 0.0
         self.restarts = 0
+        self._said: dict[str, object] = {}
 
     def start(self) -> None:
         """Start the child; returns before it is up."""
@@ -79,15 +85,18 @@ class ConverterChild:
         return self._process.pid if self._process is not None and self._process.is_alive() else None
 
     def state(self) -> dict[str, object]:
-        """For /healthz."""
-        running = {} if self.pid else {"status": "degraded"}
-        return {**running, "converter": {"pid": self.pid, "restarts": self.restarts}}
+        """For /healthz: degraded while there is no child, or while it cannot write the lake."""
+        fine = self.pid is not None and not self._said.get("problem")
+        about = {name: value for name, value in self._said.items() if value}
+        state: dict[str, object] = {"converter": {"pid": self.pid, "restarts": self.restarts, **about}}
+        return state if fine else {"status": "degraded", **state}
 
     async def watch(self) -> None:
         """Replace the child whenever it dies, after a wait that doubles while it keeps dying."""
         wait_s = _FIRST_WAIT_S
         while True:
             await asyncio.sleep(0.1)
+            self._listen()
             if self.pid is not None:
                 continue
             if time.monotonic() - self._started > _HEALTHY_S:
@@ -113,6 +122,12 @@ class ConverterChild:
             self._process.kill()
             self._process.join()
         self._release()
+
+    def _listen(self) -> None:
+        """What the child said of itself since the last time."""
+        with contextlib.suppress(EOFError, OSError):  # it is gone
+            while self._parent is not None and self._parent.poll():
+                self._said.update(self._parent.recv())
 
     def _release(self) -> None:
         if self._parent is not None:

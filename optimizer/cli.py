@@ -500,6 +500,8 @@ def _converter_options(settings: Settings) -> ConverterOptions:
         prices=settings.prices,
         discounts=settings.discounts,
         scales=settings.scores,
+        retention_days=settings.lake.retention_days,
+        contents_days=settings.lake.contents_days,
     )
 
 

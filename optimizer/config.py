@@ -68,10 +68,13 @@ class SettleSettings:
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where the lake is. None: catalogue and data files are inside the home folder."""
+    """Where the lake is (None: catalogue and data files are inside the home folder), and for how many days after their
+    receipt facts and texts (`contents_days`) are kept; None: for ever. Texts never outlive their facts."""
 
     catalog: str | None = None
     data: str | None = None
+    retention_days: float | None = None
+    contents_days: float | None = None
 
 
 @dataclass(frozen=True)
@@ -264,6 +267,7 @@ def _shares(value: object) -> Mapping[str, float]:
 
 
 _anything = _number("a number", lambda number: True)
+_days = _number("days, 1 or more", lambda number: number >= 1)
 _seconds = _number("seconds, 0 or more", lambda number: number >= 0)
 _usd = _number("USD per million tokens, 0 or more", lambda number: number >= 0)
 _usd_each = _number("USD for one, 0 or more", lambda number: number >= 0)
@@ -297,7 +301,12 @@ SECTIONS: Mapping[str, Mapping[str, Reader]] = {
         "max_backlog_mib": _mib,
     },
     "settle": {"quiet_s": _number("seconds, from 0.1 to 86400", lambda number: 0.1 <= number <= 86400)},
-    "lake": {"catalog": _not_yet(None, _text), "data": _not_yet(None, _text)},
+    "lake": {
+        "catalog": _not_yet(None, _text),
+        "data": _not_yet(None, _text),
+        "retention_days": _days,
+        "contents_days": _days,
+    },
     "privacy": {"content": _switch, "redact": _kinds, "deny": _keys, "patterns": _patterns},
 }
 PRICE: Mapping[str, Reader] = {
