@@ -165,7 +165,8 @@ def metadata(record: Record) -> Record:
     """A request's metadata; the search gives a list of objects."""
     sent = structure(record.get("metadata"))
     if isinstance(sent, list):
-        return {key: value for part in sent if isinstance(part, dict) for key, value in part.items()}
+        parts = [part for part in sent if isinstance(part, dict)]
+        return {key: value for part in parts for key, value in part.items() if value is not None}
     return sent if isinstance(sent, dict) else {}
 
 

@@ -1,0 +1,282 @@
+"""Foreign records -> spans and scores, format by format. The records are as the tools document them, shortened."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from ingest.dialects.registry import read
+from ingest.errors import UsageError
+from ingest.foreign_ids import span_id, trace_id
+from ingest.importers import encode, registry
+from ingest.lake import Lake
+from ingest.otlp import decode
+from optimizer import cli
+
+TRACE, SPAN = "b9775318d22c4b106b15672db9cbff0c", "ee2316f15f39c74d"
+LITELLM = {
+    "request_id": "chatcmpl-1", "call_type": "acompletion", "spend": 0.0012, "total_tokens": 130, "prompt_tokens": 100,
+    "completion_tokens": 30, "startTime": "2026-11-30T08:00:00.250000+00:00", "endTime": "2026-11-30T08:00:02+00:00",
+    "completionStartTime": "2026-11-30T08:00:01+00:00", "model": "openai/gpt-4o-mini", "model_group": "cheap",
+    "custom_llm_provider": "openai", "user": "u", "end_user": "e1", "session_id": "s1", "cache_hit": "False",
+    "status": "success", "messages": [{"role": "user", "content": "hi"}], "request_tags": "[]",
+    "response": {"id": "chatcmpl-1", "choices": [{"message": {"role": "assistant", "content": "hello"}}]},
+    "metadata": json.dumps({
+        "user_api_key_alias": "shop",
+        "usage_object": {"prompt_tokens_details": {"cached_tokens": 40}, "completion_tokens_details": {"reasoning_tokens": 5}},
+    }),
+    "proxy_server_request": {"max_tokens": 50, "tools": [{"type": "function", "function": {"name": "look"}}]},
+}  # fmt: skip
+LANGFUSE = {
+    "id": "obs-1", "trace_id": "my-trace", "project_id": "p", "type": "GENERATION", "parent_observation_id": "root",
+    "start_time": "2026-05-29 13:46:19.963000", "end_time": "2026-05-29 13:46:21.000000", "name": "answer",
+    "level": "DEFAULT", "input": '[{"role": "user", "content": "hi"}]', "output": '{"role": "assistant", "content": "yo"}',
+    "provided_model_name": "gpt-4o", "model_parameters": '{"max_tokens": 9}', "total_cost": 0.01, "prompt_name": "greet",
+    "prompt_version": 3, "usage_details": {"input": 60, "input_cached_tokens": 40, "output": 25, "output_reasoning_tokens": 5,
+    "total": 130}, "completion_start_time": "2026-05-29 13:46:20.463000", "session_id": "s1", "user_id": "e1",
+}  # fmt: skip
+PHOENIX = {
+    "name": "ChatCompletion", "span_kind": "LLM", "parent_id": None, "start_time": "2026-11-30T08:00:00+00:00",
+    "end_time": "2026-11-30T08:00:01+00:00", "status_code": "OK", "status_message": "", "context.span_id": SPAN,
+    "context.trace_id": TRACE, "attributes.llm.model_name": "gpt-4o", "attributes.llm.token_count.prompt": 100,
+    "attributes.llm.token_count.completion": 30, "attributes.session.id": "s1", "attributes.user.id": "e1",
+    "attributes.llm.input_messages": [{"message.role": "user", "message.content": "hi"}],
+    "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": "hello"}],
+    "attributes.metadata": {"a": 1}, "events": [{"name": "exception", "timestamp": "2026-11-30T08:00:01Z", "attributes": {"a": "b"}}],
+}  # fmt: skip
+HELICONE = {
+    "request_id": "6f0d1a6e-1", "response_id": "r", "request_created_at": "2026-11-30 08:00:00.000",
+    "response_created_at": "2026-11-30 08:00:02.000", "response_status": 200, "request_model": "gpt-4o",
+    "response_model": "gpt-4o-2026", "provider": "OPENAI", "delay_ms": 1500, "time_to_first_token": 250,
+    "prompt_tokens": 100, "completion_tokens": 30, "prompt_cache_read_tokens": 40, "costUSD": 0.002, "model": "gpt-4o",
+    "request_user_id": "e1", "request_properties": {"Helicone-Session-Id": "s1", "app": "shop"},
+    "request_body": {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]},
+    "response_body": {"choices": [{"message": {"role": "assistant", "content": "hello"}}]},
+    "scores": {"accuracy": 1}, "feedback_rating": True,
+}  # fmt: skip
+OPENAI = {
+    "request_id": "r1", "created_at": 1796025600.5, "latency_ms": 1500, "metadata": {"session_id": "s1", "user_id": "e1"},
+    "request": {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},
+    "response": {"id": "chatcmpl-9", "model": "gpt-4o-2026", "object": "chat.completion",
+                 "choices": [{"message": {"role": "assistant", "content": "hello"}}],
+                 "usage": {"prompt_tokens": 100, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 40}}},
+}  # fmt: skip
+PROMPTLAYER = {
+    "id": 12345, "engine": "gpt-4o", "provider_type": "openai", "input_tokens": 100, "output_tokens": 30, "price": 0.005,
+    "request_start_time": "2026-03-15T10:30:00", "request_end_time": "2026-03-15T10:30:01", "latency": 1.234,
+    "tags_array": ["production"], "metadata": [{"user_id": "e1"}, {"session_id": "s1"}], "prompt_name": "my-prompt",
+    "scores": [{"name": "helpful", "score": 80}],
+    "prompt_blueprint": {"prompt_template": {"messages": [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}]}},
+}  # fmt: skip
+# ruff: noqa: E501
+RECORDS = {
+    "litellm": LITELLM, "langfuse": LANGFUSE, "phoenix": PHOENIX, "helicone": HELICONE, "openai": OPENAI,
+    "promptlayer": PROMPTLAYER,
+}  # fmt: skip
+
+
+def items(tmp_path, record, form="jsonl", name="auto"):
+    path = tmp_path / f"export.{form}"
+    if form == "jsonl":
+        path.write_text(json.dumps(record) + "\n")
+    elif form == "json":
+        path.write_text(json.dumps([record]))
+    elif form == "csv":
+        cells = {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in record.items() if v is not None}
+        pl.DataFrame([cells]).write_csv(path)
+    else:
+        pl.DataFrame([record]).write_parquet(path)
+    ((importer, source),) = registry.find([str(path)], name)
+    return importer.name, list(importer.read(source))
+
+
+def only_span(found):
+    (item,) = found
+    assert item.problem is None
+    (span,) = item.spans
+    (again,) = decode(encode.traces_request([span]), "traces", "json").spans
+    assert (again.trace_id, again.span_id, again.start_ns, again.end_ns) == (
+        span.trace_id, span.span_id, span.start_ns, span.end_ns,
+    )  # fmt: skip
+    return again
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_becomes_a_model_call_with_its_tokens_texts_session_and_user(tmp_path, name):
+    recognised, found = items(tmp_path, RECORDS[name])
+    assert recognised == name
+    reading = read(only_span(found))
+    facts = reading.facts
+    assert (facts.kind, facts.session_id, facts.user_id) == ("llm", "s1", "e1")
+    assert (facts.input_tokens, facts.output_tokens) == (100, 30)
+    assert json.loads(reading.content.input_text)[0]["role"] == "user"
+    assert "hi" in reading.content.input_text
+    assert json.loads(reading.content.output_text)[0]["role"] == "assistant"
+    assert not [key for key in reading.unknown if not key.startswith(("metadata", "langfuse."))]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_every_form_of_file_gives_the_same_span(tmp_path, name, form):
+    _, lines = items(tmp_path, RECORDS[name])
+    recognised, found = items(tmp_path, RECORDS[name], form)
+    assert recognised == name
+    one, other = read(only_span(lines)), read(only_span(found))
+    assert (other.facts, other.content) == (one.facts, one.content)
+
+
+def test_litellms_details(tmp_path):
+    span = only_span(items(tmp_path, LITELLM)[1])
+    facts = read(span).facts
+    assert (facts.model_requested, facts.model_returned, facts.provider) == ("cheap", "gpt-4o-mini", "openai")
+    assert (facts.cache_read_tokens, facts.reasoning_tokens, facts.max_tokens) == (40, 5, 50)
+    assert (facts.ttft_s, facts.reported_cost_usd, span.service) == (0.75, 0.0012, "shop")
+    assert span.end_ns - span.start_ns == 1_750_000_000
+
+
+def test_what_litellms_cache_answered_is_no_model_call(tmp_path):
+    facts = read(only_span(items(tmp_path, LITELLM | {"cache_hit": "True"})[1])).facts
+    assert (facts.kind, facts.input_tokens) == ("chain", None)
+
+
+def test_a_failed_request_of_litellm_is_an_error_without_tokens(tmp_path):
+    failed = LITELLM | {
+        "status": "failure", "prompt_tokens": 0, "completion_tokens": 0, "response": {},
+        "metadata": {"error_information": {"error_class": "RateLimitError", "error_message": "slow down"}},
+    }  # fmt: skip
+    span = only_span(items(tmp_path, failed)[1])
+    facts = read(span).facts
+    assert (span.status, facts.error_type, facts.input_tokens) == ("error", "RateLimitError", None)
+
+
+def test_langfuses_input_is_the_sum_of_its_classes_and_ids_are_stable(tmp_path):
+    span = only_span(items(tmp_path, LANGFUSE)[1])
+    facts = read(span).facts
+    assert (facts.input_tokens, facts.cache_read_tokens, facts.output_tokens, facts.reasoning_tokens) == (
+        100,
+        40,
+        30,
+        5,
+    )
+    assert (span.trace_id, span.span_id, span.parent_span_id) == (
+        trace_id("my-trace"),
+        span_id("obs-1"),
+        span_id("root"),
+    )
+    assert (facts.prompt_name, facts.prompt_version, facts.ttft_s, facts.max_tokens) == ("greet", "3", 0.5, 9)
+
+
+def test_a_trace_of_langfuses_api_brings_its_observations_and_scores(tmp_path):
+    inner = {"id": SPAN, "type": "SPAN", "startTime": "2026-05-29T13:46:19Z", "name": "step"}
+    whole = {
+        "id": TRACE, "timestamp": "2026-05-29T13:46:19Z", "name": "chat", "sessionId": "s9", "projectId": "p",
+        "observations": [inner], "scores": [{"id": "x", "name": "q", "value": 0.5, "dataType": "NUMERIC"}],
+    }  # fmt: skip
+    name, (item,) = items(tmp_path, whole)
+    root, step = item.spans
+    assert (name, root.trace_id, step.parent_span_id) == ("langfuse", TRACE, root.span_id)
+    assert root.attributes["gen_ai.conversation.id"] == "s9"
+    assert [(score["trace_id"], score["value"]) for score in item.scores] == [(TRACE, 0.5)]
+
+
+def test_a_categorical_score_of_langfuse_keeps_its_label_and_not_its_index(tmp_path):
+    score = {"id": "s", "timestamp": "2026-05-29 13:46:19.963000", "trace_id": TRACE, "name": "tone", "value": 2,
+             "data_type": "CATEGORICAL", "string_value": "good", "source": "ANNOTATION"}  # fmt: skip
+    name, (item,) = items(tmp_path, score)
+    assert (name, item.scores[0]["label"], item.scores[0].get("value")) == ("langfuse", "good", None)
+    assert item.scores[0]["source"] == "human"
+
+
+def test_phoenix_attributes_are_flat_again(tmp_path):
+    span = only_span(items(tmp_path, PHOENIX)[1])
+    assert (span.trace_id, span.span_id) == (TRACE, SPAN)
+    assert span.attributes["llm.input_messages.0.message.content"] == "hi"
+    assert json.loads(span.attributes["metadata"]) == {"a": 1}
+    assert [event.name for event in span.events] == ["exception"]
+
+
+def test_phoenix_annotations_are_scores(tmp_path):
+    row = {
+        "span_id": SPAN,
+        "annotation_name": "correct",
+        "annotator_kind": "HUMAN",
+        "result.score": 1.0,
+        "result.label": "ok",
+    }
+    name, (item,) = items(tmp_path, row)
+    (score,) = item.scores
+    assert name == "phoenix"
+    assert (score["span_id"], score["name"], score["value"], score["source"]) == (SPAN, "correct", 1.0, "human")
+
+
+def test_helicones_units_and_scores(tmp_path):
+    _, (item,) = items(tmp_path, HELICONE)
+    (span,) = item.spans
+    facts = read(span).facts
+    assert (facts.ttft_s, span.end_ns - span.start_ns, facts.reported_cost_usd) == (0.25, 1_500_000_000, 0.002)
+    assert [(score["name"], score["value"]) for score in item.scores] == [("accuracy", 1.0), ("feedback", 1.0)]
+
+
+def test_anthropics_cached_input_is_added(tmp_path):
+    usage = {"input_tokens": 10, "output_tokens": 30, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 10}
+    record = OPENAI | {"response": OPENAI["response"] | {"usage": usage}}
+    facts = read(only_span(items(tmp_path, record)[1])).facts
+    assert (facts.input_tokens, facts.cache_read_tokens, facts.cache_write_tokens) == (100, 80, 10)
+
+
+def test_output_of_the_batch_api_is_read(tmp_path):
+    body = OPENAI["response"] | {"created": 1796025600}
+    name, found = items(
+        tmp_path, {"id": "b", "custom_id": "c1", "response": {"status_code": 200, "body": body}, "error": None}
+    )
+    assert (name, read(only_span(found)).facts.input_tokens) == ("openai", 100)
+
+
+def test_promptlayers_scores_are_shares_and_its_latency_seconds(tmp_path):
+    without_end = {key: value for key, value in PROMPTLAYER.items() if key != "request_end_time"}
+    _, (item,) = items(tmp_path, without_end)
+    (span,), (score,) = item.spans, item.scores
+    assert (score["name"], score["value"], score["span_id"]) == ("helpful", 0.8, span.span_id)
+    assert span.end_ns - span.start_ns == 1_234_000_000
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_is_missing_is_said_with_its_line(tmp_path, name):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(RECORDS[name]) + '\n{"nothing": 1}\n{broken\n')
+    ((importer, source),) = registry.find([str(path)], name)
+    good, empty, broken = importer.read(source)
+    assert len(good.spans) == 1
+    assert (empty.line, broken.line) == (2, 3)
+    assert "the rest is imported" in empty.problem
+    assert "not JSON" in broken.problem
+
+
+def test_a_file_of_no_known_format_is_refused_with_the_names_of_those_known(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"nothing": 1}\n')
+    with pytest.raises(UsageError, match="of no format that is known") as refused:
+        registry.find([str(tmp_path / "x.jsonl")])
+    assert "litellm" in refused.value.hint
+
+
+def test_a_folder_of_all_formats_is_imported_once(tmp_path, capsys):
+    folder, home = tmp_path / "exports", tmp_path / "home"
+    folder.mkdir()
+    for name, record in RECORDS.items():
+        (folder / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
+    arguments = ["import", "--home", str(home), "--json", str(folder)]
+    assert cli.run(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["spans"], first["scores"], first["unchanged"]) == (6, 3, 0)
+    assert cli.run(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["unchanged"] == 6
+    assert cli.run([*arguments, "--again"]) == 0
+    capsys.readouterr()
+    with Lake.open(home) as lake:
+        assert lake.sql("select count(*) from calls where input_tokens = 100 and output_tokens = 30").item() == 6
+        assert lake.sql("select count(*) from scores").item() == 3
+        assert lake.sql("select count(distinct scope) from spans where scope like 'retroute.import.%'").item() == 6
