@@ -342,6 +342,72 @@ def prices_update(home: Path, as_json: bool, day: datetime | None, file: Path) -
         raise WorkError(f"{len(refused)} entries are refused; the rest is added", "They are named above.")
 
 
+@cli.command(short_help="Lay our costs beside an invoice.")
+@home_option
+@services_option
+@json_option
+@click.option("--from", "first", type=click.DateTime(["%Y-%m-%d"]), metavar="DAY", help="First day, as 2026-11-30.")
+@click.option("--to", "last", type=click.DateTime(["%Y-%m-%d"]), metavar="DAY", help="Last day, included.")
+@click.option(
+    "--tolerance", default="1%", show_default=True, metavar="SHARE", help="Largest difference that is fine: 1% or 0.01."
+)
+@click.option("--time-zone", metavar="ZONE", help="Zone of the invoice's days. [default: UTC]")
+@click.option(
+    "--currency", default="USD", show_default=True, metavar="CODE=RATE", help="Its currency, with the USD for one unit."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", "openai", "anthropic", "litellm", "csv"]),
+    default="auto",
+    show_default=True,
+    help="Whose file it is; csv is any table: CSV, TSV, JSON lines, Parquet.",
+)
+@click.option(
+    "--map", "columns", multiple=True, metavar="COLUMN=FIELD", help="What a column of a table is; may be repeated."
+)
+@click.option(
+    "--alias", "aliases", multiple=True, metavar="OURS=THEIRS", help="A model that the invoice names otherwise."
+)
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def reconcile(
+    home: Path,
+    services: tuple[str, ...],
+    as_json: bool,
+    first: datetime | None,
+    last: datetime | None,
+    tolerance: str,
+    time_zone: str | None,
+    currency: str,
+    form: str,
+    columns: tuple[str, ...],
+    aliases: tuple[str, ...],
+    file: Path,
+) -> None:
+    """Lay our costs beside an invoice: per day, model and token class, with the reasons for what differs.
+
+    FILE: OpenAI's usage or costs, Anthropic's usage or cost report, LiteLLM's spend logs or daily activity, or a table
+    with the columns day, model, input, cache_read, cache_write, output, usd.
+
+    Exit code 0 within the tolerance, 1 outside, 2 for a file that cannot be read.
+
+    \b
+    Example:
+      retroute reconcile completions_usage.csv
+      retroute reconcile invoice.csv --map Date=day --map Model=model --map Amount=usd --currency EUR=1.08
+    """
+    from ingest.pricing import price_list
+    from optimizer import reconciling
+
+    since, until = (day.date() if day else None for day in (first, last))
+    share = reconciling.share(tolerance)
+    request = reconciling.Request(file, form, since, until, share, time_zone, currency, columns, aliases, services)
+    done = reconciling.reconcile(home, price_list(_settings(home).prices), request)
+    reconciling.show(done, as_json)
+    if not done.within:
+        raise WorkError(f"ours and theirs differ by more than {tolerance}", "The reasons are named above.")
+
+
 @cli.command(short_help="Learn policies.")
 @home_option
 @services_option

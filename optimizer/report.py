@@ -225,6 +225,11 @@ def price_table(found: Record) -> str:
     return "\n".join(lines)
 
 
+def draw(grid: Table) -> None:
+    """Prints a table."""
+    _console().print(grid)
+
+
 def write_frame(frame: pl.DataFrame, form: str, output: Path | None) -> None:
     """Writes a query's result as table, json, csv or parquet. Raises UsageError for a type the form cannot hold."""
     import polars as pl

@@ -92,7 +92,7 @@ def options_of(command):
 
 
 def test_commands_are_those_that_exist_so_far():
-    expected = "collect token import sql prices doctor train evaluate nightly runs export dashboard demo"
+    expected = "collect token import sql prices reconcile doctor train evaluate nightly runs export dashboard demo"
     assert sorted([*expected.split(), "scores import"]) == COMMANDS
 
 
@@ -111,7 +111,7 @@ def test_command_works_on_a_home(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["import", "scores import", "doctor", "sql", "train", "evaluate", "nightly", "runs", "demo"]
+    "name", ["import", "scores import", "doctor", "sql", "reconcile", "train", "evaluate", "nightly", "runs", "demo"]
 )
 def test_command_with_a_result_can_print_json(name):
     assert "--json" in {flag for option in options_of(LEAVES[name]) for flag in option.opts}
@@ -195,6 +195,7 @@ def test_home_of_a_newer_version_is_refused(name, home, tmp_path, capsys):
     (tmp_path / "x.jsonl").write_text("", encoding="utf-8")
     extra = {
         "sql": ["select 1"],
+        "reconcile": [__file__],
         "import": [str(tmp_path / "x.jsonl")],
         "scores import": [str(tmp_path / "x.jsonl")],
         "collect": ["--port", "0"],
