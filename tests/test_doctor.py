@@ -13,7 +13,7 @@ from ingest.home import open_home
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from optimizer import cli, doctor
-from optimizer.runtime import encode_features, featurise, features_hash
+from optimizer.runtime import encode_features, features_hash, featurise
 
 MESSAGES = [{"role": "user", "content": "How many apples?"}]
 PRICES = (Price("gpt-4o-mini", 1.0, 2.0),)

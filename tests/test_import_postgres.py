@@ -16,10 +16,12 @@ from ingest.importers.sources import Source
 
 TABLE = """
 create table "LiteLLM_SpendLogs" (
-  request_id text primary key, call_type text not null, api_key text not null default '', spend double precision not null
-  default 0.0, total_tokens integer not null default 0, prompt_tokens integer not null default 0, completion_tokens integer
-  not null default 0, "startTime" timestamp(3) not null, "endTime" timestamp(3) not null, "completionStartTime" timestamp(3),
-  model text not null default '', model_group text default '', custom_llm_provider text default '', "user" text default '',
+  request_id text primary key, call_type text not null, api_key text not null default '',
+  spend double precision not null default 0.0, total_tokens integer not null default 0,
+  prompt_tokens integer not null default 0, completion_tokens integer not null default 0,
+  "startTime" timestamp(3) not null, "endTime" timestamp(3) not null, "completionStartTime" timestamp(3),
+  model text not null default '', model_group text default '', custom_llm_provider text default '',
+  "user" text default '',
   metadata jsonb default '{}', cache_hit text default '', messages jsonb default '{}', response jsonb default '{}',
   session_id text, status text, end_user text, proxy_server_request jsonb default '{}'
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,6 +16,8 @@ from ingest.lake import Lake
 from ingest.otlp import decode
 from optimizer import cli
 
+GOLDEN = Path(__file__).parent / "golden"
+PHOENIX_INPUTS = [36, 39, 53, 61, 65, 71]
 TRACE, SPAN = "b9775318d22c4b106b15672db9cbff0c", "ee2316f15f39c74d"
 LITELLM = {
     "request_id": "chatcmpl-1", "call_type": "acompletion", "spend": 0.0012, "total_tokens": 130, "prompt_tokens": 100,
@@ -197,6 +200,18 @@ def test_phoenix_attributes_are_flat_again(tmp_path):
     assert span.attributes["llm.input_messages.0.message.content"] == "hi"
     assert json.loads(span.attributes["metadata"]) == {"a": 1}
     assert [event.name for event in span.events] == ["exception"]
+
+
+def test_spans_that_phoenix_gave_back_read_as_they_were_sent():
+    """The answer of Phoenix 20.26's API to spans of OpenInference's OpenAI and LangChain instrumentations."""
+    ((importer, source),) = registry.find([str(GOLDEN / "phoenix_spans.json")])
+    readings = [read(span) for item in importer.read(source) for span in item.spans]
+    assert importer.name == "phoenix"
+    assert len(readings) == 13
+    calls = [reading for reading in readings if reading.facts.kind == "llm"]
+    assert sorted(reading.facts.input_tokens for reading in calls) == PHOENIX_INPUTS
+    assert {reading.facts.session_id for reading in readings if reading.facts.user_id} == {"lc-sess-5"}
+    assert all(json.loads(reading.content.input_text) for reading in calls)
 
 
 def test_phoenix_annotations_are_scores(tmp_path):

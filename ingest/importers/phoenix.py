@@ -120,8 +120,12 @@ def _attributes(record: Record) -> Attributes:
     for key, value in record.items():
         if key.startswith(_PREFIX):
             name = key.removeprefix(_PREFIX)
-            listed = structure(value) if isinstance(value, str) and value.startswith("[{") else value
-            flat(name, value if listed is None else listed, attributes)
+            cell = isinstance(value, str) and value.startswith("[{") and not name.endswith(".value")
+            flat(name, (structure(value) or value) if cell else value, attributes)
+    for name in _AS_JSON:  # the API flattens these too
+        inside = {key: attributes.pop(key) for key in list(attributes) if key.startswith(f"{name}.")}
+        if inside and name not in attributes:
+            attributes[name] = dumps({key.removeprefix(f"{name}."): value for key, value in inside.items()})
     return attributes
 
 
