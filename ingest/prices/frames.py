@@ -60,7 +60,7 @@ def _prepared(calls: pl.DataFrame, prices: Prices) -> pl.DataFrame:
         found = pl.col(name).cast(kind) if name in calls.columns else pl.lit(None, dtype=kind)
         return found.alias(name)
 
-    seconds = pl.col("start_ns") // 10**9
+    seconds = column("start_ns", pl.Int64) // 10**9
     day = (
         pl.lit(prices.at, dtype=pl.String)
         if prices.at is not None
