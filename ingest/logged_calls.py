@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ingest import sketches
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content
 from ingest.dialects.values import count, dumps, number, text
@@ -104,6 +105,18 @@ CALL_EVENTS = frozenset({*_FORMS, *_PROMPTS, *_ANSWERS})
 """Names of the records that are kept for the calls they tell of."""
 
 
+_TEXTS = {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"}
+_PROSE = {"error.message", "error"}
+NAMES = (
+    frozenset(key for form in _FORMS.values() for name, keys in form.keys.items() if name not in _TEXTS for key in keys)
+    | {"event.name", "event.kind", "event.sequence", "success", "duration_ms", "ttft_ms", "prompt.id", "prompt_id"}
+) - _PROSE
+"""Attributes of these records that are names, counts and times, and no texts."""
+
+SAID = {**dict.fromkeys(_PROMPTS, ("user", "prompt")), **dict.fromkeys(_ANSWERS, ("assistant", "response"))}
+"""Record -> whose text it tells, and the attribute that holds it."""
+
+
 def event_name(log: LogRecord) -> str | None:
     """The full name, one of `CALL_EVENTS`, of a record that tells of a call; None for others."""
     for said in (log.body, log.event_name, log.attributes.get("event.name")):
@@ -173,7 +186,7 @@ def _named(said: Attributes, keys: Mapping[str, tuple[str, ...]]) -> dict[str, o
 
 
 def _message(role: str, said: object) -> str | None:
-    return dumps([{"role": role, "content": found}]) if (found := text(said)) else None
+    return dumps([{"role": role, "content": sketches.unsealed(found)}]) if (found := text(said)) else None
 
 
 def _translated(said: Attributes, form: _Form) -> dict[str, object]:

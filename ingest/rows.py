@@ -127,7 +127,7 @@ class Batch:
         rows = self.rows["span_log"]
         who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)
         what = (span.status, span.status_message or None, span.service, span.scope.name, span.scope.version)
-        size = (_length(content.input_text), _length(content.output_text), digest(content.input_text))
+        size = (*sealing.sizes(span, content), digest(content.input_text))
         events = _events(span) if span.events else None
         links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
         rest = (dumps(reading.kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
@@ -160,10 +160,6 @@ def digest(value: str | None) -> str | None:
 
 
 _NO_CONTENT = Content()
-
-
-def _length(value: str | None) -> int:
-    return 0 if value is None else len(value)
 
 
 def _events(span: Span) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import orjson
 
-from ingest import span_scores
+from ingest import logged_calls, sketches, span_scores
 from ingest.dialects import messages, registry
 from ingest.dialects.facts import Content, LlmFacts, Reading
 from ingest.dialects.values import dumps, text
@@ -39,7 +39,7 @@ _NAMED_KEYS = frozenset(
     {
         *("event.name", "exception.type", "error.type", "gen_ai.response.id", "gen_ai.conversation.id", "session.id"),
         *("gen_ai.evaluation.name", "gen_ai.evaluation.score.label", "gen_ai.evaluation.score.value"),
-        "gen_ai.evaluation.source",
+        *("gen_ai.evaluation.source", "gen_ai.operation.name"),
     }
 )
 """Keys of names that are kept wherever they are."""
@@ -67,6 +67,7 @@ def seal_span(span: Span, vector: Vector | None) -> Sealed:
         "unknown": [key for key in reading.unknown if name(key)],
         "input": sketched(content.input_text, vector),
         "output": sketched(content.output_text, None),
+        "sizes": sizes(span, content) if content.input_text or content.output_text else None,
         "scores": [_verdict(score) for score in scores(span)],
     }
     attributes = {**bare(span.attributes), SEALED: dumps({key: value for key, value in told.items() if value})}
@@ -79,29 +80,44 @@ def seal_span(span: Span, vector: Vector | None) -> Sealed:
 
 
 def seal_log(log: LogRecord, vector: Vector | None) -> Sealed:
-    """The log record's remains: an evaluation keeps its verdict, a call's messages become sketches, a body is gone."""
-    fields_ = log.body if isinstance(log.body, dict) else {}
-    event = log.event_name or text(log.attributes.get("event.name")) or text(fields_.get("event.name")) or ""
-    attributes = bare({**fields_, **log.attributes} if event == EVALUATION else log.attributes)
+    """The log record's remains: its names and numbers, and of an evaluation the verdict, of messages their sketches."""
+    inside = log.body if isinstance(log.body, dict) else {}
+    if told := logged_calls.event_name(log):
+        return Sealed(told, _of_call(told, log.attributes, vector))
+    event = log.event_name or text(log.attributes.get("event.name")) or text(inside.get("event.name")) or ""
     if event not in messages.CONTENT_EVENTS:
-        return Sealed(name(event) or "", attributes)
-    told = messages.from_events([(event, log.body, log.attributes)])
-    given, answer = sketched(told.input_text, vector), sketched(told.output_text, None)
-    offered = messages.tool_names(told.tools)
-    attributes = {key: value for key, value in attributes.items() if key != "event.name"}
-    if not (given or answer or offered):
-        return Sealed(name(event) or "", attributes)
-    if offered or (given and answer):
-        tools = [{"name": tool} for tool in orjson.loads(offered or "[]")]
-        parts = {
-            "gen_ai.input.messages": given,
-            "gen_ai.output.messages": answer,
-            "gen_ai.tool.definitions": dumps(tools) if tools else None,
-        }
-        return Sealed(messages.DETAILS, {**attributes, **{key: part for key, part in parts.items() if part}})
-    if given:
-        return Sealed("gen_ai.content.prompt", {**attributes, "gen_ai.prompt": given})
-    return Sealed("gen_ai.content.completion", {**attributes, "gen_ai.completion": answer})
+        fields_ = {**inside, **log.attributes} if event == EVALUATION else log.attributes
+        return Sealed(name(event) or "", bare(fields_))
+    both = {**inside, **log.attributes}
+    facts = {key: value for key, value in both.items() if _tells_of_call(key) and _is_plain(value)}
+    attributes = {key: value for key, value in {**bare(log.attributes), **facts}.items() if key != "event.name"}
+    content = messages.from_events([(event, log.body, log.attributes)])
+    given, answer = sketched(content.input_text, vector), sketched(content.output_text, None)
+    offered = messages.tool_names(content.tools)
+    if event != messages.DETAILS and not offered and not (given and answer):
+        key = "gen_ai.prompt" if given else "gen_ai.completion"
+        kind = "gen_ai.content.prompt" if given else "gen_ai.content.completion"
+        return Sealed(kind, {**attributes, key: given or answer}) if given or answer else Sealed(event, attributes)
+    tools = [{"name": tool} for tool in orjson.loads(offered or "[]")]
+    parts = {
+        "gen_ai.input.messages": given,
+        "gen_ai.output.messages": answer,
+        "gen_ai.tool.definitions": dumps(tools) if tools else None,
+    }
+    return Sealed(messages.DETAILS, {**attributes, **{key: part for key, part in parts.items() if part}})
+
+
+def _tells_of_call(key: str) -> bool:
+    return (key.startswith("gen_ai.") and registry.holds_fact(key)) or key in ("server.address", "user.id")
+
+
+def _of_call(event: str, said: Attributes, vector: Vector | None) -> dict[str, object]:
+    """Attributes of a record that tells of a call; the text that it may hold as its sketch."""
+    kept = {key: value for key, value in said.items() if key in logged_calls.NAMES and _is_plain(value)}
+    role, key = logged_calls.SAID.get(event, ("", ""))
+    if words := text(said.get(key)):
+        kept[key] = sketches.sealed(role, words, vector)
+    return {**bare(said), **kept}
 
 
 def read(span: Span) -> Reading:
@@ -120,6 +136,18 @@ def read(span: Span) -> Reading:
         )
     except (ValueError, TypeError, AttributeError, KeyError):  # not by us
         return reading
+
+
+def sizes(span: Span, content: Content) -> tuple[int, int]:
+    """How long a span's messages are, as JSON with all their texts, sealed or not: what went in, what came out."""
+    told = span.attributes.get(SEALED)
+    if isinstance(told, str):
+        try:
+            given, answered = orjson.loads(told)["sizes"]
+            return min(int(given), 2**62), min(int(answered), 2**62)
+        except (ValueError, TypeError, KeyError):  # none, or not by us
+            pass
+    return len(content.input_text or ""), len(content.output_text or "")
 
 
 def scores(span: Span) -> Iterator[Score | None]:
@@ -145,7 +173,7 @@ def bare(attributes: Attributes) -> dict[str, object]:
     return {
         key: value
         for key, value in attributes.items()
-        if key not in registry.CONTENT_KEYS and _is_plain(value) and (key in _NAMED_KEYS or not _has_text(value))
+        if not registry.holds_text(key) and _is_plain(value) and (key in _NAMED_KEYS or not _has_text(value))
     }
 
 

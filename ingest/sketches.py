@@ -52,6 +52,23 @@ def sketched(text: str | None, vector: Vector | None) -> str | None:
     return dumps(found[::-1]) if found else None
 
 
+def sealed(role: str, said: str, vector: Vector | None) -> str:
+    """A lone text as a text that holds its sketch."""
+    (message,) = orjson.loads(sketched(dumps([{"role": role, "content": unsealed(said)}]), vector) or "[]")
+    return dumps(message["content"])
+
+
+def unsealed(said: str) -> str | list[object]:
+    """The content in what `sealed` made; any other text as it is."""
+    if not said.startswith('[{"type":"sketch"'):
+        return said
+    try:
+        found = orjson.loads(said)
+    except orjson.JSONDecodeError:
+        return said
+    return found if len(found) == 1 and is_sketch(found[0]) else said
+
+
 def name(value: object) -> str | None:
     """A text that may be a name; None for what may be prose, and for what is no text."""
     short = isinstance(value, str) and len(value) <= NAME_CHARS and "\n" not in value

@@ -68,6 +68,12 @@ def holds_text(key: str) -> bool:
     return _ROUTES[key].texts
 
 
+def holds_fact(key: str) -> bool:
+    """Whether an attribute holds a fact, such as a name or a count, and no text."""
+    slot = _ROUTES[key]
+    return slot.field is not None and not slot.texts
+
+
 def read(span: Span) -> Reading:
     """What a span says. Raises nothing: what cannot be read is None."""
     attributes = span.attributes
