@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ingest import otlp, wal
 from ingest.declared import declare_scales
-from ingest.errors import WorkError
+from ingest.errors import AppError, WorkError
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.prices.shelf import PriceRecord, home_prices
@@ -48,14 +48,16 @@ def run(home: Path, options: ConverterOptions, stop: Callable[[], bool], say: Sa
     state for health whenever it changes. Raises HomeError when another process writes to the home's lake, or a newer
     version wrote its WAL; WorkError when the lake cannot be written although it is time to stop.
     """
+    trouble = False
     while True:
         try:
             with Lake.open(home, write=True) as lake:
                 Converter(lake, home / "wal", options, say=say).run(stop)
             return
-        except (WorkError, OSError) as problem:
-            if stop():
+        except (AppError, OSError) as problem:
+            if stop() or not (trouble or isinstance(problem, WorkError | OSError)):
                 raise
+            trouble = True
             log.error("%s; trying again in %.0f s", problem, RETRY_S)
             say({"problem": str(problem)})
         until = time.monotonic() + RETRY_S
