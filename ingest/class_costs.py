@@ -7,13 +7,11 @@ still counts: it is divided in the same shares, or is `other` as a whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
 
 import polars as pl
 
-from ingest.prices.rates import CLASSES
-from ingest.pricing import Prices, Usage
+from ingest.prices import frames
+from ingest.pricing import Prices
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "input_usd": ("input", "input_audio", "input_image"),
@@ -25,29 +23,16 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """Our columns, and the price classes that they sum."""
 
-_POSITIONS = tuple(tuple(CLASSES.index(name) for name in names) for names in PARTS.values())
-_WHOLE_IS_OTHER = (0.0,) * (len(PARTS) - 1)
-
 
 def with_parts(calls: pl.DataFrame, prices: Prices) -> pl.DataFrame:
-    """`calls` with the columns of `PARTS`, null where the call has no cost. Whatever `Usage` knows and a column says
-    is priced."""
-    parts = [_parts(row, prices) for row in calls.iter_rows(named=True)]
-    added = pl.DataFrame(parts, dict.fromkeys(PARTS, pl.Float64), orient="row")
-    return pl.concat([calls, added], how="horizontal")
-
-
-def _parts(row: Mapping[str, Any], prices: Prices) -> tuple[float | None, ...]:
-    settled = row["cost_usd"]
-    if settled is None:
-        return (None,) * len(PARTS)
-    cost = prices.cost(_usage(row))
-    if not cost.usd or cost.parts is None:
-        return (*_WHOLE_IS_OTHER, settled)
-    share = settled / cost.usd
-    return tuple(share * sum(cost.parts[at] for at in positions) for positions in _POSITIONS)
-
-
-def _usage(row: Mapping[str, Any]) -> Usage:
-    said = {field.name: row[field.name] for field in fields(Usage) if field.name in row}
-    return Usage(**{**said, "at_ns": row["start_ns"], "embedding": row["kind"] == "embedding"})
+    """`calls` with the columns of `PARTS`, null where the call has no cost."""
+    costs = frames.priced(calls, prices).rename({"cost_usd": "today_usd"}).drop("unpriced", "price")
+    settled = pl.col("cost_usd")
+    shared = pl.col("today_usd") > 0
+    parts = []
+    for name, classes in PARTS.items():
+        part = pl.sum_horizontal(*(f"usd_{name}" for name in classes)) * settled / pl.col("today_usd")
+        alone = settled if name == "other_usd" else pl.lit(0.0)
+        parts.append(pl.when(settled.is_not_null()).then(pl.when(shared).then(part).otherwise(alone)).alias(name))
+    both = pl.concat([calls, costs.drop([name for name in costs.columns if name in calls.columns])], how="horizontal")
+    return both.with_columns(parts).drop(costs.columns)

@@ -61,7 +61,7 @@ def _unpriced(calls: pl.DataFrame) -> list[Row]:
 
 
 def _uncounted(calls: pl.DataFrame) -> list[Row]:
-    failed = pl.col("status") == "error"
+    failed = ((pl.col("status") == "error") | pl.col("attempt_of").is_not_null()).fill_null(False)
     used = pl.col("input_tokens").is_not_null() | pl.col("output_tokens").is_not_null()
     kinds = (
         (failed & used, "failed calls", "they have usage; the provider may not have billed them"),

@@ -396,13 +396,15 @@ def reconcile(
       retroute reconcile completions_usage.csv
       retroute reconcile invoice.csv --map Date=day --map Model=model --map Amount=usd --currency EUR=1.08
     """
-    from ingest.pricing import price_list
+    from ingest.prices.shelf import home_prices
     from optimizer import reconciling
 
     since, until = (day.date() if day else None for day in (first, last))
     share = reconciling.share(tolerance)
     request = reconciling.Request(file, form, since, until, share, time_zone, currency, columns, aliases, services)
-    done = reconciling.reconcile(home, price_list(_settings(home).prices), request)
+    settings = _settings(home)
+    prices = home_prices(home, settings.prices, settings.discounts)
+    done = reconciling.reconcile(home, prices, request)
     reconciling.show(done, as_json)
     if not done.within:
         raise WorkError(f"ours and theirs differ by more than {tolerance}", "The reasons are named above.")

@@ -137,10 +137,12 @@ def test_an_export_that_stops_short_says_so(tmp_path):
     assert "not whole" in read(written(tmp_path, json.dumps(page), "page.json")).notes[0]
 
 
-def test_requests_that_a_gateway_answered_from_its_cache_are_noted(tmp_path):
+def test_requests_that_a_gateway_answered_from_its_cache_are_left_out_with_a_note(tmp_path):
     line = json.loads((INVOICES / "litellm_spend.jsonl").read_text().splitlines()[0])
-    path = written(tmp_path, json.dumps([{**line, "cache_hit": "True", "spend": 0.0}]), "logs.json")
-    assert "1 requests were answered from the proxy's cache" in read(path).notes[0]
+    hit = {**line, "cache_hit": "True", "spend": 0.0, "startTime": "2026-11-05T00:00:00Z"}
+    invoice = read(written(tmp_path, json.dumps([line, hit]), "logs.json"))
+    assert invoice.notes == ("requests answered from the proxy's cache are left out: 1",)
+    assert (invoice.rows["requests"].sum(), invoice.last) == (1, date(2026, 11, 5))
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "parquet"])

@@ -19,8 +19,8 @@ from ingest.reconcile import Reconciliation, Tolerance, reconcile
 
 ONE = date(2026, 11, 1)
 LIST = Prices(PRICES, {})
-TEXTS = ("service", "kind", "provider", "model_requested", "model_returned", "status", "unpriced")
-COUNTS = ("start_ns", "end_ns", "attempts", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+TEXTS = ("service", "kind", "provider", "model_requested", "model_returned", "status", "unpriced", "attempt_of")
+COUNTS = ("start_ns", "end_ns", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
 COLUMNS = {
     **dict.fromkeys(TEXTS, pl.String),
     **dict.fromkeys(COUNTS, pl.Int64),

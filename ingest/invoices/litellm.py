@@ -1,6 +1,6 @@
 """LiteLLM's proxy: its spend logs, one record a request, and its daily activity by model. Times are UTC.
 
-Input includes the cached part. A request that the proxy answered from its own cache has tokens and no spend.
+Input includes the cached part. Requests that the proxy answered from its own cache are left out: nobody was paid.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read(source: Source, terms: Terms) -> Invoice:
             where = place if len(logs) == 1 else f"{place}: row {number}"
             cached += _log(lines, log, where, terms)
     if cached:
-        notes.append(f"{cached} requests were answered from the proxy's cache: they have tokens and no spend")
+        notes.append(f"requests answered from the proxy's cache are left out: {cached}")
     return lines.invoice("litellm", terms, source.path, notes=tuple(notes))
 
 
@@ -62,12 +62,15 @@ def _days(record: Record) -> list[Any]:
 
 def _log(lines: Lines, log: Record, where: str, terms: Terms) -> bool:
     day = cells.day(log["startTime"], f"{where}: startTime", terms, naive=_UTC)
+    lines.days.add(day)
+    if str(log.get("cache_hit")).lower() == "true":
+        return True
     model = str(log["model"]) if log.get("model") else None
     extra = _object(_object(log.get("metadata")).get("additional_usage_values"))
     _split(lines, day, model, {**log, **{name: extra.get(name) for name in _CACHE if name in extra}}, where)
     usd = terms.usd(cells.number(log["spend"], f"{where}: spend"), None, where)
     lines.add(day, model, "total", usd=usd, requests=0 if log.get("status") == "failure" else 1)
-    return str(log.get("cache_hit")).lower() == "true"
+    return False
 
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")
