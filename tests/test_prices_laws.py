@@ -137,6 +137,12 @@ def test_a_class_without_tokens_costs_nothing_and_parts_make_the_whole(usage: Us
             assert parts[name] == 0
 
 
+def test_more_cached_than_input_is_unpriced_in_both_views() -> None:
+    usage = Usage("gpt-4o", None, "openai", 169, 581, cache_read_tokens=170)
+    assert PRICES.cost(usage).unpriced == "more cached than input tokens"
+    assert priced(frame([usage]), PRICES)["unpriced"].item() == "more cached than input tokens"
+
+
 def test_no_tokens_cost_nothing_where_requests_are_free() -> None:
     assert PRICES.cost(Usage("gpt-4o", None, "openai", 0, 0)).usd == 0
 

@@ -136,7 +136,13 @@ def _counted() -> dict[str, pl.Expr]:
 def _costs(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(**{f"n_{name}": count for name, count in _counted().items()})
     embedding = (pl.col("kind") == "embedding").fill_null(False)
-    unknown = pl.col("output_tokens").is_null() & ~embedding | (pl.col("n_input") < 0) | pl.col("missing").is_not_null()
+    cached = pl.col("cache_read_tokens") + pl.col("cache_write_tokens")
+    unknown = pl.any_horizontal(
+        pl.col("input_tokens").is_null(),
+        pl.col("output_tokens").is_null() & ~embedding,
+        (cached > pl.col("input_tokens")).fill_null(False),
+        pl.col("missing").is_not_null(),
+    )
     parts = {
         name: pl.when(pl.col(f"n_{name}") == 0).then(0.0).otherwise(pl.col(f"n_{name}") * pl.col(f"rate_{name}"))
         for name in CLASSES
