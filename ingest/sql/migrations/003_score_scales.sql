@@ -1,7 +1,7 @@
 -- What scores mean (see ingest/scales.py): the newest version counts. A row with a range is a scale, one with a label
 -- says what that label is worth, one without a name only marks its version.
 create table score_scales (
-  version bigint, name varchar, low double, high double, invert boolean, label varchar, label_value double
+  version bigint, name varchar, low double, high double, invert boolean, label varchar, label_value double, day date
 );
 
 -- Every version of every score that was received.
