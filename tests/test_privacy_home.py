@@ -1,4 +1,4 @@
-"""What a home holds after the real SDK sent secrets and prompts to `retroute collect`, with [privacy] in its settings."""
+"""What a home holds after the real SDK sent secrets and prompts to `retroute collect`, with [privacy] in its file."""
 
 from __future__ import annotations
 
