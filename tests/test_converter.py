@@ -35,21 +35,21 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-_READERS: dict[Path, Lake] = {}
+_LAKES: dict[Path, Lake] = {}
 
 
 @pytest.fixture
 def home(empty: Path, tmp_path: Path) -> Iterator[Path]:
     yield Path(shutil.copytree(empty, tmp_path / "home"))
-    while _READERS:
-        _READERS.popitem()[1].close()
+    while _LAKES:
+        _LAKES.popitem()[1].close()
 
 
 def reader(home: Path) -> Lake:
-    """One reader a home, open while converters come and go."""
-    if home not in _READERS:
-        _READERS[home] = Lake.open(home)
-    return _READERS[home]
+    """One lake a home, open while converters come and go: opening costs more than what most tests do."""
+    if home not in _LAKES:
+        _LAKES[home] = Lake.open(home, write=True)
+    return _LAKES[home]
 
 
 def append(home: Path, *records: wal.Record) -> None:
@@ -74,7 +74,7 @@ def drain(home: Path, *records: wal.Record, options: ConverterOptions = OPTIONS)
     """Appends, and converts and settles everything, as a process of its own would."""
     if records:
         append(home, *records)
-    converter.run(home, options, lambda: True)
+    Converter(reader(home), home / "wal", options).run(lambda: True)
 
 
 def rows(home: Path, text: str) -> list[tuple[object, ...]]:
@@ -186,7 +186,7 @@ def test_traces_left_unsettled_are_settled_by_the_next_converter(home: Path, mon
     with monkeypatch.context() as patched:
         patched.setattr(converter, "settle_traces", fail)
         with pytest.raises(RuntimeError, match="killed"):
-            converter.run(home, OPTIONS, lambda: True)
+            drain(home)
     assert counts(home) == {"spans": 1, "calls": 0, "scores": 0, "traces": 1, "unsettled_traces": 1}
     drain(home)
     assert counts(home) == {"spans": 1, "calls": 1, "scores": 0, "traces": 1, "unsettled_traces": 0}
