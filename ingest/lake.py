@@ -349,6 +349,7 @@ class Lake:
 
 def _connect(config: dict[str, str | bool | int | float | list[str]]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=config)
+    connection.execute("set enable_progress_bar = false")  # it would be drawn into what a command prints
     for name in ("sqlite_scanner", "ducklake"):
         if file := _extension_file(name):
             connection.execute(f"load {_quoted(file)}")

@@ -17,6 +17,8 @@ from optimizer.dataset import Floats
 from optimizer.runtime import DIM, decode_features
 
 MODEL_KINDS = ("llm", "embedding")
+FAILED_WITHOUT_USAGE = "failed without usage"
+"""Why a call has no cost, as settling says it, when it failed before anything was billed."""
 
 COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "decision_id": pl.String,
@@ -120,8 +122,13 @@ def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _totals(calls: pl.DataFrame) -> pl.DataFrame:
-    """Per trace: cost over all its calls (null if a model call has none) and wall time from first start to last end."""
-    unpriced = pl.col("kind").is_in(MODEL_KINDS) & pl.col("cost_usd").is_null()
+    """Per trace: cost over all its calls (null if a model call has none) and wall time from first start to last end.
+
+    A failed call that reported no usage is taken as not billed: without that, one retry would hide the cost of its
+    trace.
+    """
+    billed = pl.col("unpriced").ne_missing(FAILED_WITHOUT_USAGE)
+    unpriced = pl.col("kind").is_in(MODEL_KINDS) & pl.col("cost_usd").is_null() & billed
     duration = (pl.col("end_ns").max() - pl.col("start_ns").min()) / 1e9
     return calls.group_by("trace_id").agg(
         pl.when(unpriced.any()).then(None).otherwise(pl.col("cost_usd").sum()).alias("cost_usd"),

@@ -14,7 +14,8 @@ CALLS = {
     "trace_id": pl.String, "span_id": pl.String, "parent_call_id": pl.String, "kind": pl.String,
     "service": pl.String, "workflow": pl.String, "agent": pl.String, "model_requested": pl.String,
     "model_returned": pl.String, "reasoning_effort": pl.String,
-    "tools_offered": pl.String, "cost_usd": pl.Float64, "session_id": pl.String, "response_id": pl.String,
+    "tools_offered": pl.String, "cost_usd": pl.Float64, "unpriced": pl.String, "session_id": pl.String,
+    "response_id": pl.String,
     "prompt_name": pl.String, "prompt_version": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64,
     "input_text": pl.String, "policy_action": pl.String, "policy_propensity": pl.Float64,
     "policy_candidates": pl.String, "policy_probabilities": pl.String, "policy_features": pl.String,
@@ -83,6 +84,12 @@ def test_a_trace_is_one_decision_with_all_its_cost_and_time() -> None:
 def test_one_unpriced_call_makes_the_cost_unknown() -> None:
     (row,) = decide([call(span="a"), call(span="b", cost_usd=None)])
     assert row["cost_usd"] is None
+
+
+def test_a_failed_attempt_without_usage_hides_no_cost() -> None:
+    failed = call(span="a", cost_usd=None, unpriced="failed without usage")
+    assert decide([failed, call(span="b")])[0]["cost_usd"] == 0.01
+    assert decide([failed, call(span="b", cost_usd=None, unpriced="no price")])[0]["cost_usd"] is None
 
 
 def test_a_trace_without_a_model_call_is_no_decision() -> None:

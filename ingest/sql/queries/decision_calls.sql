@@ -1,6 +1,6 @@
 -- What finding decisions needs of the settled calls: no answers, and of the prompts only the first one of each trace.
 -- parameters: since_ns, until_ns
--- columns: trace_id, span_id, parent_call_id, kind, service, workflow, agent, model_requested, model_returned, reasoning_effort, tools_offered, cost_usd, session_id, response_id, prompt_name, prompt_version, start_ns, end_ns, input_text, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features
+-- columns: trace_id, span_id, parent_call_id, kind, service, workflow, agent, model_requested, model_returned, reasoning_effort, tools_offered, cost_usd, unpriced, session_id, response_id, prompt_name, prompt_version, start_ns, end_ns, input_text, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features
 -- order: trace_id, start_ns, span_id
 with chosen as (
   select *,
@@ -14,7 +14,7 @@ with chosen as (
 )
 select
   c.trace_id, c.span_id, c.parent_call_id, c.kind, c.service, c.workflow, c.agent, c.model_requested, c.model_returned,
-  c.reasoning_effort, c.tools_offered, c.cost_usd, c.session_id, c.response_id, c.prompt_name, c.prompt_version,
+  c.reasoning_effort, c.tools_offered, c.cost_usd, c.unpriced, c.session_id, c.response_id, c.prompt_name, c.prompt_version,
   c.start_ns, c.end_ns, t.input_text, c.policy_action, c.policy_propensity, c.policy_candidates,
   c.policy_probabilities, c.policy_features
 from chosen c
