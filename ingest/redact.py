@@ -14,6 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import orjson
 
@@ -58,26 +59,14 @@ _SECRETS = re.compile(
     r")"
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
 )
-_SECRET_SIGNS = (
-    *(
-        "sk-",
-        "sk_",
-        "pk-",
-        "pk_",
-        "rk_",
-        "rk-",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "glpat-",
-        "gsk_",
-    ),
-    *("hf_", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "ya29.", "xox", "npm_", "pypi-", "SG.", "eyJ", "earer", "EARER"),
-    *("asic", "ASIC", "PRIVATE KEY"),
-)
+_SHORT_SECRET_SIGNS = (
+    "eyJ",
+    "earer",
+    "EARER",
+    "asic",
+    "ASIC",
+    "PRIVATE KEY",
+)  # all others have 15 characters of a token
 _RANDOM = re.compile(r"(?<![\w+/=-])(?<!base64,)(?:[A-Za-z0-9+/]{32,512}|[A-Za-z0-9_-]{32,512})={0,2}(?![\w+/=-])")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -85,7 +74,8 @@ _TOKEN_CHARACTERS = bytes(
     ord("x") if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "+/_-") else ord(" ")
     for code in range(256)
 )
-_TOKEN = b"x" * 32
+_SECRET_TOKEN = b"x" * 15
+_ASCII_DIGITS = b"0123456789"
 _NAMED_ID = re.compile(r"(?:^|[._-])(?:id|ids|uid|hash|digest|sha\d*|fingerprint|version|features)$|I[dD]s?$|Hash$")
 
 
@@ -104,7 +94,7 @@ class Redactor:
     def text(self, value: str, found: Counter[str], key: str = "", depth: int = 0) -> str:
         """The text with marks in place of what was found, counted by kind in `found`; the same object when that is
         nothing. `key` is the name it stands under: a value called an id or a hash is not taken for a random key."""
-        named_id = bool(key) and _NAMED_ID.search(key) is not None
+        named_id = _names_id(key)
         short = len(value) <= _CLEAN_LENGTH
         if short and (value, named_id) in self._clean:
             return value
@@ -164,13 +154,17 @@ class Redactor:
             return True
         if len(value) < 8:
             return False
-        if self._numbers and _DIGITS.search(value) is not None:
-            return True
+        raw = value.encode("utf-8", "replace")
+        if self._numbers:
+            few = value.isascii() and len(raw) - len(raw.translate(None, _ASCII_DIGITS)) < 7
+            if not few and _DIGITS.search(value) is not None:
+                return True
         if "key" not in kinds:
             return False
-        if any(sign in value for sign in _SECRET_SIGNS):
-            return True
-        return not named_id and _TOKEN in value.encode("utf-8", "replace").translate(_TOKEN_CHARACTERS)
+        tokens = raw.translate(_TOKEN_CHARACTERS)
+        if _SECRET_TOKEN in tokens:
+            return True if not named_id else _SECRETS.search(value) is not None
+        return any(sign in value for sign in _SHORT_SECRET_SIGNS)
 
     def _once(self, value: str, found: Counter[str], named_id: bool) -> str:
         for name, pattern in self._own:
@@ -189,6 +183,11 @@ class Redactor:
         if "phone" in kinds:
             value = _replaced(_PHONE, "phone", _is_phone, value, found)
         return value
+
+
+@lru_cache(maxsize=8192)
+def _names_id(key: str) -> bool:
+    return _NAMED_ID.search(key) is not None
 
 
 def compiled(name: str, text: str) -> re.Pattern[str]:

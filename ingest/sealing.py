@@ -8,7 +8,8 @@ names of unknown keys. No other text is kept, be its key known or not. Hence eve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 
 import orjson
 
@@ -43,7 +44,8 @@ _NAMED_KEYS = frozenset(
     }
 )
 """Keys of names that are kept wherever they are."""
-_FACTS = {field.name for field in fields(LlmFacts)}
+_FACTS = tuple(LlmFacts.__dataclass_fields__)
+_facts_of = attrgetter(*_FACTS)
 _PLAIN_LIST = 16  # a longer list of numbers may be a text's embedding, which gives the text away
 
 
@@ -60,7 +62,7 @@ class Sealed:
 def seal_span(span: Span, vector: Vector | None) -> Sealed:
     """The span's remains."""
     reading = read(span)
-    facts = {field: value for field, value in asdict(reading.facts).items() if value is not None}
+    facts = {field: value for field, value in zip(_FACTS, _facts_of(reading.facts), strict=True) if value is not None}
     content = reading.content
     told = {
         "facts": {field: value for field, value in facts.items() if _is_bare(field, value)},
