@@ -199,4 +199,4 @@ def _dumped(request: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(request)
     except TypeError:  # an integer beyond 64 bits
-        return json.dumps(request).encode()
+        return orjson.dumps(orjson.loads(json.dumps(request)))
