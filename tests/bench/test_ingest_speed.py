@@ -1,6 +1,6 @@
 """How fast the collector takes spans and makes them queryable, beside Phoenix under the same load in the same run.
 
-    RETROUTE_PHOENIX_VENV=DIR pytest -m bench -s tests/bench/test_ingest_speed.py
+    PHOENIX_VENV=DIR pytest -m bench -s tests/bench/test_ingest_speed.py
 
 DIR is a virtual environment with arize-phoenix; without it the peer is left out. Prints a JSON object per measurement.
 """
@@ -45,6 +45,9 @@ def rss_mb(pid: int) -> float:
 
 
 def stored(home: Path) -> int:
+    """Span rows that another process sees; 0 before the collector has made its lake."""
+    if not (home / "lake" / "catalog.sqlite").exists():
+        return 0
     with Lake.open(home) as lake:
         return int(lake.sql("select count(*) as n from span_log")["n"][0])
 
@@ -86,9 +89,9 @@ def run(home: Path, spans: int, text_chars: int, rate: float | None = None) -> t
 @contextmanager
 def phoenix(folder: Path) -> Iterator[tuple[str, Path, subprocess.Popen[bytes]]]:
     """Phoenix on its defaults (SQLite in `folder`): its URL, its database, its process."""
-    venv = os.environ.get("RETROUTE_PHOENIX_VENV")
+    venv = os.environ.get("PHOENIX_VENV")
     if not venv:
-        pytest.skip("RETROUTE_PHOENIX_VENV names no environment with arize-phoenix")
+        pytest.skip("PHOENIX_VENV names no environment with arize-phoenix")
     folder.mkdir()
     environment = {
         **os.environ,
