@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine makes examples slow, which is no fault; under CI the examples depend on the tests alone.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("steady"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "steady")
 
 
 @dataclass(frozen=True)
