@@ -11,6 +11,12 @@ from ingest.spans import Scope
 Attributes = dict[str, object]
 
 
+def mapping(value: object) -> Mapping[str, object]:
+    """The object that a value is or that its JSON text holds; empty for anything else."""
+    found = structure(value)
+    return found if isinstance(found, dict) else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """Token counts as sent. `input` holds the cached part, `output` the reasoning. None: not said."""

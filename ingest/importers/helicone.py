@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ingest import foreign_ids
-from ingest.dialects.values import boolean, count, number, structure, text
+from ingest.dialects.values import boolean, count, number, text
 from ingest.importers import tables
-from ingest.importers.call import Tokens, as_json, first_count, first_real, parameters, present, scope, usage
+from ingest.importers.call import Tokens, as_json, first_count, first_real, mapping, parameters, present, scope, usage
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
@@ -24,9 +24,9 @@ def read_record(record: Record, service: str | None) -> tuple[Span, list[dict[st
     start_ns = nanoseconds(record.get("request_created_at"))
     if own is None or start_ns is None:
         raise ValueError("request_id or request_created_at is missing")
-    request, response = _object(record.get("request_body")), _object(record.get("response_body"))
+    request, response = mapping(record.get("request_body")), mapping(record.get("response_body"))
     properties = {
-        k.lower(): v for k, v in _object(record.get("request_properties") or record.get("properties")).items()
+        k.lower(): v for k, v in mapping(record.get("request_properties") or record.get("properties")).items()
     }
     status = count(record.get("response_status"))
     failed = status is not None and not 200 <= status < 300
@@ -97,7 +97,7 @@ def _end_ns(record: Record, start_ns: int) -> int:
 
 
 def _scores(record: Record, own: str, span: Span) -> Iterator[dict[str, object]]:
-    said: dict[str, object] = dict(_object(record.get("scores")))
+    said: dict[str, object] = dict(mapping(record.get("scores")))
     feedback = record.get("feedback_rating")
     rating = feedback if isinstance(feedback, bool) else boolean(feedback)
     for name, value in said.items():
@@ -120,23 +120,12 @@ def _score(own: str, span: Span, name: str, value: float, source: str) -> dict[s
     }
 
 
-def _object(value: object) -> Record:
-    found = structure(value)
-    return found if isinstance(found, dict) else {}
-
-
 def _read(source: Source) -> Iterator[Item]:
-    assert source.path is not None
-    for row in tables.rows(source.path):
-        if row.record is None:
-            yield Item(row.number, problem=row.problem, share=row.share)
-            continue
-        try:
-            span, scores = read_record(row.record, source.service)
-        except ValueError as error:
-            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
-        else:
-            yield Item(row.number, [span], scores, share=row.share)
+    def become(record: Record) -> tables.Become:
+        span, scores = read_record(record, source.service)
+        return [span], scores
+
+    return tables.items(source, become)
 
 
 def _recognises(sample: Sample) -> bool:

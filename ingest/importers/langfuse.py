@@ -15,7 +15,6 @@ from ingest.dialects.values import count, number, structure, text
 from ingest.importers import tables
 from ingest.importers.call import Attributes, Tokens, as_json, first_real, parameters, present, scope
 from ingest.importers.sources import Importer, Item, Sample, Source
-from ingest.scores import ScoreError
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
 
@@ -226,17 +225,7 @@ def _get(record: Record, snake: str) -> object:
 
 
 def _read(source: Source) -> Iterator[Item]:
-    assert source.path is not None
-    for row in tables.rows(source.path):
-        if row.record is None:
-            yield Item(row.number, problem=row.problem, share=row.share)
-            continue
-        try:
-            spans, scores = read_record(_typed(row.record), source.service, time.time_ns())
-        except (ValueError, ScoreError) as error:
-            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
-        else:
-            yield Item(row.number, spans, scores, share=row.share)
+    return tables.items(source, lambda record: read_record(_typed(record), source.service, time.time_ns()))
 
 
 def _typed(record: Record) -> Record:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from ingest import foreign_ids
 from ingest.dialects.values import structure, text
 from ingest.importers import tables
-from ingest.importers.call import as_json, first_real, parameters, present, scope, usage
+from ingest.importers.call import as_json, first_real, mapping, parameters, present, scope, usage
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
@@ -38,11 +38,11 @@ def span(row: Mapping[str, object], service: str | None = None) -> Span:
     if start_ns is None:
         raise ValueError(f"startTime is no time: {row.get('startTime')!r}")
     end_ns = nanoseconds(row.get("endTime")) or 0
-    metadata = _object(row.get("metadata"))
-    request = _object(row.get("proxy_server_request"))
-    response = _object(row.get("response"))
+    metadata = mapping(row.get("metadata"))
+    request = mapping(row.get("proxy_server_request"))
+    response = mapping(row.get("response"))
     failed = str(row.get("status") or metadata.get("status") or "").lower() == "failure"
-    error = _object(metadata.get("error_information"))
+    error = mapping(metadata.get("error_information"))
     cached = str(row.get("cache_hit") or "").lower() == "true"
     call_type = str(row.get("call_type") or "").lower().removeprefix("a")
     attributes = present(
@@ -105,11 +105,6 @@ def _recognises(sample: Sample) -> bool:
 IMPORTER = Importer("litellm", "LiteLLM spend logs: JSON lines, JSON, CSV, Parquet", _recognises, _read)
 
 
-def _object(value: object) -> Mapping[str, object]:
-    found = structure(value)
-    return found if isinstance(found, dict) else {}
-
-
 def _first(value: object, request: Mapping[str, object], *keys: str) -> object:
     found = structure(value)
     return found or next((request[key] for key in keys if request.get(key)), None)
@@ -122,7 +117,7 @@ def _bare(row: Mapping[str, object]) -> str | None:
 
 
 def _tokens(row: Mapping[str, object], metadata: Mapping[str, object], failed: bool) -> dict[str, object]:
-    extra = {**_object(metadata.get("usage_object")), **_object(metadata.get("additional_usage_values"))}
+    extra = {**mapping(metadata.get("usage_object")), **mapping(metadata.get("additional_usage_values"))}
     counts = {key: row.get(key) for key in ("prompt_tokens", "completion_tokens")}
     if failed and not any(counts.values()):
         return {}  # zeros of a call that was not answered say nothing
@@ -138,7 +133,7 @@ def _ttft_s(row: Mapping[str, object], start_ns: int, end_ns: int) -> float | No
 def _policy(metadata: Mapping[str, object]) -> dict[str, object]:
     """What an exported policy noted in the request's metadata."""
     for key in ("requester_metadata", "spend_logs_metadata"):
-        noted = {k: v for k, v in _object(metadata.get(key)).items() if k.startswith(_POLICY)}
+        noted = {k: v for k, v in mapping(metadata.get(key)).items() if k.startswith(_POLICY)}
         if noted:
             return noted
     return {}

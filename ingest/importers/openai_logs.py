@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from ingest import foreign_ids
-from ingest.dialects.values import count, number, structure, text
+from ingest.dialects.values import count, number, text
 from ingest.importers import tables
-from ingest.importers.call import as_json, first_real, parameters, present, scope, usage
+from ingest.importers.call import as_json, first_real, mapping, parameters, present, scope, usage
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
@@ -36,12 +36,12 @@ def span(record: Record, service: str | None) -> Span:
     request, response = _part(record, _REQUESTS), _part(record, _RESPONSES)
     status = count(record.get("status_code", record.get("status", response.get("status_code"))))
     if "body" in response:  # Batch API
-        response = _object(response.get("body"))
+        response = mapping(response.get("body"))
     if not request and not response:
         response = dict(record)
     if not _says_model(request) and not _says_model(response):
         raise ValueError("neither a request nor a response with a model")
-    problem = _object(record.get("error")) or _object(response.get("error"))
+    problem = mapping(record.get("error")) or mapping(response.get("error"))
     failed = bool(problem) or (status is not None and status >= 400)
     start_ns = _first_time(record, _TIMES) or _first_time(response, ("created", "created_at"))
     if start_ns is None:
@@ -55,7 +55,7 @@ def span(record: Record, service: str | None) -> Span:
         or text(response.get("id"))
     )
     identity = own or hashlib.sha256(orjson.dumps(dict(record), default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
-    metadata = _object(record.get("metadata")) or _object(request.get("metadata")) or _object(response.get("metadata"))
+    metadata = mapping(record.get("metadata")) or mapping(request.get("metadata")) or mapping(response.get("metadata"))
     requested = text(request.get("model")) or text(record.get("model")) or text(response.get("model"))
     operation = "embeddings" if _is_embedding(request, response) else "chat"
     attributes = present(
@@ -96,12 +96,7 @@ def span(record: Record, service: str | None) -> Span:
 
 
 def _part(record: Record, names: tuple[str, ...]) -> Record:
-    return next((found for name in names if (found := _object(record.get(name)))), {})
-
-
-def _object(value: object) -> Record:
-    found = structure(value)
-    return found if isinstance(found, dict) else {}
+    return next((found for name in names if (found := mapping(record.get(name)))), {})
 
 
 def _says_model(part: Record) -> bool:
@@ -134,15 +129,7 @@ def _is_embedding(request: Record, response: Record) -> bool:
 
 
 def _read(source: Source) -> Iterator[Item]:
-    assert source.path is not None
-    for row in tables.rows(source.path):
-        if row.record is None:
-            yield Item(row.number, problem=row.problem, share=row.share)
-            continue
-        try:
-            yield Item(row.number, [span(row.record, source.service)], share=row.share)
-        except ValueError as error:
-            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
+    return tables.items(source, lambda record: ([span(record, source.service)], ()))
 
 
 def _recognises(sample: Sample) -> bool:
@@ -150,7 +137,7 @@ def _recognises(sample: Sample) -> bool:
     if first.get("object") in _OBJECTS and ("usage" in first or "choices" in first):
         return True
     request, response = _part(first, _REQUESTS), _part(first, _RESPONSES)
-    inner = _object(response.get("body")) or response
+    inner = mapping(response.get("body")) or response
     return _says_model(request) or (_says_model(inner) and ("usage" in inner or "choices" in inner))
 
 

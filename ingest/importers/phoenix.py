@@ -142,18 +142,10 @@ def _events(sent: object) -> tuple[Event, ...]:
 
 
 def _read(source: Source) -> Iterator[Item]:
-    assert source.path is not None
-    for row in tables.rows(source.path):
-        if row.record is None:
-            yield Item(row.number, problem=row.problem, share=row.share)
-            continue
-        try:
-            if _is_annotation(row.record):
-                yield Item(row.number, scores=[annotation(row.record)], share=row.share)
-            else:
-                yield Item(row.number, [span(row.record, source.service)], share=row.share)
-        except ValueError as error:
-            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
+    def become(record: Record) -> tables.Become:
+        return ((), [annotation(record)]) if _is_annotation(record) else ([span(record, source.service)], ())
+
+    return tables.items(source, become)
 
 
 def _is_annotation(record: Record) -> bool:

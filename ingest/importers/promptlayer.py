@@ -17,7 +17,17 @@ from dataclasses import replace
 from ingest import foreign_ids
 from ingest.dialects.values import number, structure, text
 from ingest.importers import tables
-from ingest.importers.call import Attributes, Tokens, as_json, first_count, first_real, parameters, present, scope
+from ingest.importers.call import (
+    Attributes,
+    Tokens,
+    as_json,
+    first_count,
+    first_real,
+    mapping,
+    parameters,
+    present,
+    scope,
+)
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
@@ -55,9 +65,9 @@ def request(record: Record, service: str | None) -> tuple[Span, Scores]:
 
 def call(record: Record) -> Attributes:
     """What a request says of its model call, as attributes."""
-    blueprint = _object(record.get("prompt_blueprint"))
-    model = _object(_object(blueprint.get("metadata")).get("model"))
-    template = _object(blueprint.get("prompt_template"))
+    blueprint = mapping(record.get("prompt_blueprint"))
+    model = mapping(mapping(blueprint.get("metadata")).get("model"))
+    template = mapping(blueprint.get("prompt_template"))
     listed = template.get("messages")
     messages = [_message(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     answers = [m for m in messages[-1:] if m["role"] == "assistant"]
@@ -104,17 +114,17 @@ def trace_spans(
 
 def logged_span(sent: Record, service: str | None) -> Span:
     """A span of a trace, or one that was saved to be logged. Raises ValueError."""
-    context = _object(sent.get("context"))
+    context = mapping(sent.get("context"))
     own = text(sent.get("span_id")) or text(context.get("span_id"))
     trace = text(context.get("trace_id")) or text(sent.get("trace_id"))
     start_ns = nanoseconds(sent.get("start_time"))
     if own is None or trace is None or start_ns is None:
         raise ValueError("span_id, trace_id or start_time is missing")
     kind = str(sent.get("kind") or "").rpartition(".")[2].lower()
-    status = str(_object(sent.get("status")).get("status_code") or "").rpartition(".")[2].upper()
-    logged = _object(sent.get("log_request"))
+    status = str(mapping(sent.get("status")).get("status_code") or "").rpartition(".")[2].upper()
+    logged = mapping(sent.get("log_request"))
     parent = text(sent.get("parent_id"))
-    resource = _object(_object(sent.get("resource")).get("attributes")) or _object(sent.get("resource"))
+    resource = mapping(mapping(sent.get("resource")).get("attributes")) or mapping(sent.get("resource"))
     return Span(
         foreign_ids.trace_id(trace),
         foreign_ids.span_id(own),
@@ -128,8 +138,8 @@ def logged_span(sent: Record, service: str | None) -> Span:
         else "ok"
         if status == "OK"
         else None,
-        text(_object(sent.get("status")).get("description")) or "",
-        {**_object(sent.get("attributes")), **(call(logged) if logged else {})},
+        text(mapping(sent.get("status")).get("description")) or "",
+        {**mapping(sent.get("attributes")), **(call(logged) if logged else {})},
         {"service.name": service or text(resource.get("service.name")) or "promptlayer"},
         scope("promptlayer"),
     )
@@ -192,29 +202,18 @@ def _end_by_latency(record: Record, start_ns: int) -> int:
     return 0 if latency_s is None else start_ns + int(latency_s * 1e9)
 
 
-def _object(value: object) -> Record:
-    found = structure(value)
-    return found if isinstance(found, dict) else {}
-
-
 def _read(source: Source) -> Iterator[Item]:
-    assert source.path is not None
-    for row in tables.rows(source.path):
-        if row.record is None:
-            yield Item(row.number, problem=row.problem, share=row.share)
-            continue
-        try:
-            if isinstance(row.record.get("spans"), list):  # a trace a line
-                spans = [s for s in row.record["spans"] if isinstance(s, dict)]  # type: ignore[attr-defined]
-                found, judged = trace_spans(str(row.record.get("trace_id") or ""), spans, {}, source.service)
-                yield Item(row.number, found, judged, share=row.share)
-            elif is_request(row.record):
-                one, judged = request(row.record, source.service)
-                yield Item(row.number, [one], judged, share=row.share)
-            else:
-                yield Item(row.number, [logged_span(row.record, source.service)], share=row.share)
-        except ValueError as error:
-            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
+    def become(record: Record) -> tables.Become:
+        lines = record.get("spans")
+        if isinstance(lines, list):  # a trace a line
+            spans = [line for line in lines if isinstance(line, dict)]
+            return trace_spans(str(record.get("trace_id") or ""), spans, {}, source.service)
+        if is_request(record):
+            one, scores = request(record, source.service)
+            return [one], scores
+        return [logged_span(record, source.service)], ()
+
+    return tables.items(source, become)
 
 
 def _recognises(sample: Sample) -> bool:

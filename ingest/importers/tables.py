@@ -10,20 +10,24 @@ import csv
 import io
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
 from ingest.importers.opened import opened, suffix
+from ingest.importers.sources import Item, Source
 from ingest.inflate import BROKEN
+from ingest.spans import Span
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _LISTS = ("data", "items", "spans", "observations", "traces", "scores", "requests", "logs", "batch")
 _ROWS_A_TIME = 500  # of a Parquet file, whose rows may hold long texts
 
 Record = Mapping[str, object]
+Become = tuple[Sequence[Span], Sequence[Record]]
+"""The spans and the scores that one record holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,22 @@ def rows(path: Path) -> Iterator[Row]:
             yield row
     except (OSError, EOFError, BROKEN) as error:
         yield Row(number + 1, None, f"cannot be read to its end: {error}; what came before is imported", 1.0)
+
+
+def items(source: Source, become: Callable[[Record], Become]) -> Iterator[Item]:
+    """What each record of a source's file becomes. A record that `become` refuses with a ValueError is a problem at its
+    place; the others go on."""
+    assert source.path is not None
+    for row in rows(source.path):
+        if row.record is None:
+            yield Item(row.number, problem=row.problem, share=row.share)
+            continue
+        try:
+            spans, scores = become(row.record)
+        except ValueError as error:
+            yield Item(row.number, problem=f"{error}; the rest is imported", share=row.share)
+        else:
+            yield Item(row.number, spans, scores, share=row.share)
 
 
 def first(path: Path) -> Record:
