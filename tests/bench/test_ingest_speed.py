@@ -131,11 +131,13 @@ def test_speed_of_genai_spans(tmp_path: Path) -> None:
 
 
 def test_speed_of_small_spans(tmp_path: Path) -> None:
-    run(tmp_path / "home", 204_800, SMALL)
+    sent, _ = run(tmp_path / "home", 204_800, SMALL)
+    assert sent.spans == stored(tmp_path / "home")
 
 
 def test_latency_at_ten_thousand_spans_a_second(tmp_path: Path) -> None:
-    run(tmp_path / "home", 102_400, GENAI, rate=10_000)
+    sent, _ = run(tmp_path / "home", 102_400, GENAI, rate=10_000)
+    assert sent.spans == stored(tmp_path / "home")
 
 
 def test_freshness_below_saturation(tmp_path: Path) -> None:
@@ -151,6 +153,7 @@ def test_freshness_below_saturation(tmp_path: Path) -> None:
                 while stored(tmp_path / "home") < (place + 1) * BATCH:
                     time.sleep(0.02)
                 lags.append(time.perf_counter() - acknowledged[-1])
+    assert stored(tmp_path / "home") == len(requests) * BATCH
     say("freshness", p50_s=round(sorted(lags)[len(lags) // 2], 2), worst_s=round(max(lags), 2))
 
 
@@ -170,6 +173,7 @@ def test_phoenix_under_the_same_load(tmp_path: Path) -> None:
         say(
             "phoenix", queryable_per_s=round(theirs), accepted_per_s=round(sent.spans_per_s), ratio=round(ours / theirs)
         )
+    assert min(ratios) > 1
     say("retroute / phoenix, queryable spans per second", median=round(sorted(ratios)[1]))
 
 
@@ -185,7 +189,9 @@ def test_kill_three_seconds_after_the_last_answer(tmp_path: Path) -> None:
         collector.process.wait()
     with demo.collecting(home, lambda _what, _share: None):
         wait_until_stored(home, sent.spans)
-    say("kill -9", who="retroute", acknowledged=sent.spans, lost=sent.spans - stored(home))
+    lost = sent.spans - stored(home)
+    say("kill -9", who="retroute", acknowledged=sent.spans, lost=lost)
+    assert lost == 0
     with phoenix(tmp_path / "phoenix") as (url, database, process):
         sent = send(f"{url}/v1/traces", requests)
         time.sleep(3)
