@@ -12,8 +12,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -220,8 +220,7 @@ class Lake:
         day = datetime.fromtimestamp(self._clock() / 1e9, UTC).date()
 
         def transaction() -> None:
-            self._connection.execute("begin")
-            try:
+            with self._transaction():
                 if replace_traces:
                     for table in _PER_TRACE:
                         self._connection.execute(
@@ -236,11 +235,6 @@ class Lake:
                         self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
                 self._sync_files([*rows, *(_PER_TRACE if replace_traces else ())], started)
-                self._connection.execute("commit")
-            except BaseException:
-                with suppress(duckdb.Error):
-                    self._connection.execute("rollback")
-                raise
 
         self._work(transaction)
 
@@ -285,20 +279,26 @@ class Lake:
         """One transaction: of each table, all that came on some days (None: before days were noted). Whole files go."""
 
         def transaction() -> None:
-            self._connection.execute("begin")
-            try:
+            with self._transaction():
                 for table, gone in days.items():
                     listed = ", ".join(f"date '{day}'" for day in gone if day is not None)
                     tests = [f"day in ({listed})"] * bool(listed) + ["day is null"] * (None in gone)
                     if tests:
                         self._connection.execute(f"delete from {table} where {' or '.join(tests)}")
-                self._connection.execute("commit")
-            except BaseException:
-                with suppress(duckdb.Error):
-                    self._connection.execute("rollback")
-                raise
 
         self._work(transaction)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commits at the end of the block; undoes all of it when the block or the commit fails."""
+        self._connection.execute("begin")
+        try:
+            yield
+            self._connection.execute("commit")
+        except BaseException:
+            with suppress(duckdb.Error):
+                self._connection.execute("rollback")
+            raise
 
     def files(self) -> int:
         """How many data files the newest state of the table with the most has."""
