@@ -6,16 +6,21 @@ the model that answered, then for the one asked for. Nothing that is not known i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
+from typing import TypeVar
 
 from ingest import providers
 from ingest.dialects.facts import LlmFacts
 from ingest.prices import names
 from ingest.prices.book import Book, Change, Found, current, installed_document
 from ingest.prices.rates import CLASSES, SAID, STANDARD, Rates, service_tier, slot_of
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _PER_MILLION = CLASSES[:10]
 _EACH = CLASSES[10:]
@@ -24,6 +29,10 @@ OWN_CACHE = "answered from the app's own cache"
 _INSIDE_OUTPUT = ("reasoning", "output_audio", "output_image")
 _EARLIEST_NS = 1_577_836_800_000_000_000
 """2020: a clock that says less is wrong, and the time of such a call unknown."""
+_DAY_NS = 86_400 * 10**9
+_NOTHING = (0.0,) * len(CLASSES)
+_KEPT = 4096
+"""So many look-ups of each kind are kept: names of models and days are whatever was sent."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +174,16 @@ class Quote:
     price: str | None
 
 
+@dataclass(slots=True)
+class _Quotes:
+    """The quotes for calls of one kind: a call's length and hour find the rates."""
+
+    key: Key
+    thresholds: tuple[int, ...]
+    hourly: bool
+    known: dict[tuple[int, int | None], Quote] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Prices:
     """A price list: overrides and discounts of the user's, over the dated lists of `dated`.
@@ -178,7 +197,11 @@ class Prices:
     discounts: tuple[Discount, ...] = ()
     dated: Callable[[], Book] | None = None
     at: str | None = None
-    _found: dict[tuple[str, str | None, str | None], Found] = field(default_factory=dict, compare=False, repr=False)
+    _found: dict[tuple[str, str | None, str | None], Found] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    _used: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+    _quotes: dict[tuple[object, ...], _Quotes] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def book(self) -> Book:
@@ -190,29 +213,46 @@ class Prices:
 
     def used(self) -> set[str]:
         """Names of the entries by which calls were priced."""
-        return {found.entry.name for found in self._found.values() if found.entry is not None}
+        return set(self._used)
 
     def cost(self, usage: Usage) -> Cost:
         """What a call cost. Never 0 for what is not known."""
         if usage.cache_hit:
-            return Cost(0.0, None, OWN_CACHE, (0.0,) * len(CLASSES))
-        models = tuple(model for model in (usage.model_returned, usage.model_requested) if model)
-        if not models:
+            return Cost(0.0, None, OWN_CACHE, _NOTHING)
+        model = usage.model_returned or usage.model_requested
+        if not model:
             return Cost(None, "no model name")
         counted = counts(usage)
         if isinstance(counted, str):
             return Cost(None, counted)
-        at_ns = known_time(usage.at_ns)
-        key = Key(models, usage.provider, service_tier(usage.service_tier), self.day(at_ns), usage.search_size)
-        quote = self.quote(key, usage.input_tokens or 0, None if at_ns is None else slot_of(at_ns))
+        quote = self._quoted(usage)
         if quote.rates.missing:
             return Cost(None, quote.rates.missing)
-        parts = []
-        for name, count, rate in zip(CLASSES, counted, quote.rates.usd, strict=True):
-            if count and rate is None:
-                return Cost(None, f"no price for {SAID[name]} of {models[0]}")
-            parts.append(count * (rate or 0.0))
+        parts = [0.0] * len(CLASSES)
+        for place, (count, rate) in enumerate(zip(counted, quote.rates.usd, strict=True)):
+            if count:
+                if rate is None:
+                    return Cost(None, f"no price for {SAID[CLASSES[place]]} of {model}")
+                parts[place] = count * rate
         return Cost(sum(parts), None, quote.price, tuple(parts))
+
+    def _quoted(self, usage: Usage) -> Quote:
+        """The quote for a call. Few things that a price depends on differ between calls: what is known is kept."""
+        at_ns = known_time(usage.at_ns)
+        alike = (
+            *(usage.model_returned, usage.model_requested, usage.provider, usage.service_tier, usage.search_size),
+            None if at_ns is None else at_ns // _DAY_NS,
+        )
+        if (quotes := self._quotes.get(alike)) is None:
+            models = tuple(model for model in (usage.model_returned, usage.model_requested) if model)
+            key = Key(models, usage.provider, service_tier(usage.service_tier), self.day(at_ns), usage.search_size)
+            quotes = _keep(self._quotes, alike, _Quotes(key, self.thresholds(key), self.hourly(key)))
+        tokens = usage.input_tokens or 0
+        slot = slot_of(at_ns) if quotes.hourly and at_ns is not None else None
+        place = bisect_left(quotes.thresholds, tokens), slot
+        if (quote := quotes.known.get(place)) is None:
+            quote = quotes.known[place] = self.quote(quotes.key, tokens, slot)
+        return quote
 
     def day(self, at_ns: int | None) -> str | None:
         """The day whose prices hold for a call, UTC."""
@@ -254,7 +294,9 @@ class Prices:
     def _find(self, model: str, key: Key) -> Found:
         lookup = (model, key.provider, key.day)
         if (found := self._found.get(lookup)) is None:
-            found = self._found[lookup] = self.book.find(*lookup)
+            found = _keep(self._found, lookup, self.book.find(*lookup))
+            if found.entry is not None:
+                self._used.add(found.entry.name)
         return found
 
     def _fitting(self, model: str, key: Key) -> list[Price]:
@@ -312,12 +354,14 @@ def counts(usage: Usage) -> tuple[int, ...] | str:
     heard = min(usage.input_audio_tokens or 0, fresh)
     seen = min(usage.input_image_tokens or 0, fresh - heard)
     rest = usage.output_tokens or 0
-    inside = []
-    for part in (usage.reasoning_tokens, usage.output_audio_tokens, usage.output_image_tokens):
-        inside.append(min(part or 0, rest))
-        rest -= inside[-1]
-    tools = (usage.web_search_calls or 0, usage.code_interpreter_calls or 0, usage.file_search_calls or 0)
-    return (fresh - heard - seen, read, written - hour, hour, heard, seen, rest, *inside, 1, *tools)
+    reasoned = min(usage.reasoning_tokens or 0, rest)
+    spoken = min(usage.output_audio_tokens or 0, rest - reasoned)
+    drawn = min(usage.output_image_tokens or 0, rest - reasoned - spoken)
+    return (
+        *(fresh - heard - seen, read, written - hour, hour, heard, seen),
+        *(rest - reasoned - spoken - drawn, reasoned, spoken, drawn, 1),
+        *(usage.web_search_calls or 0, usage.code_interpreter_calls or 0, usage.file_search_calls or 0),
+    )
 
 
 def usage_of(facts: LlmFacts, at_ns: int | None) -> Usage:
@@ -370,7 +414,15 @@ def price_list(
 
 def as_of(prices: Prices, day: date | str) -> Prices:
     """The same price list, with every call priced as of one day: what calls of different days are compared at."""
-    return replace(prices, at=str(day), _found={})
+    return replace(prices, at=str(day))
+
+
+def _keep(known: dict[_K, _V], key: _K, value: _V) -> _V:
+    """Keeps a look-up; those before are forgotten when there are too many."""
+    if len(known) >= _KEPT:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def _matches(pattern: str, model: str) -> bool:

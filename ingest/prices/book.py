@@ -73,7 +73,7 @@ class Book:
     newest: str | None = None
     """The name of the newest list."""
     _versions: dict[str, tuple[Version, ...]] = field(default_factory=dict)
-    _entries: dict[tuple[str, str], tuple[Entry, Version] | None] = field(default_factory=dict)
+    _entries: dict[tuple[str, int], tuple[Entry, Version]] = field(default_factory=dict)
 
     def versions(self, model: str) -> tuple[Version, ...]:
         """All that was ever listed under exactly this name, the oldest first."""
@@ -83,12 +83,14 @@ class Book:
 
     def entry(self, model: str, day: str | None) -> tuple[Entry, Version] | None:
         """What holds for exactly this name on a day ("YYYY-MM-DD", None: the newest); None when nothing does."""
-        key = (model, day or "")
-        if key not in self._entries:
-            holding = [v for v in self.versions(model) if v.fields is not None and (day is None or v.valid_from <= day)]
-            found = holding[-1] if holding else None
-            self._entries[key] = (Entry(model, found.provider, found.fields or {}), found) if found else None
-        return self._entries[key]
+        versions = self.versions(model)
+        for place in range(len(versions) - 1, -1, -1):
+            version = versions[place]
+            if version.fields is not None and (day is None or version.valid_from <= day):
+                if (model, place) not in self._entries:
+                    self._entries[model, place] = Entry(model, version.provider, version.fields), version
+                return self._entries[model, place]
+        return None
 
     def find(self, model: str, provider: str | None, day: str | None) -> Found:
         """The entry that prices a model of a provider on a day, by the most specific name that a list has."""
