@@ -7,14 +7,16 @@ Attribute values are plain JSON-like Python values: str, bool, int, float, list,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from ingest.records import record
 
 Status = Literal["ok", "error"]
 Attributes = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """Something that happened within a span."""
 
@@ -23,7 +25,7 @@ class Event:
     attributes: Attributes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scope:
     """The instrumentation that made a record."""
 
@@ -31,7 +33,7 @@ class Scope:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """One span as it was sent. `start_ns` and `end_ns` are raw: 0 and end < start happen."""
 
@@ -56,7 +58,7 @@ class Span:
         return str(self.resource.get("service.name") or "unknown_service")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LogRecord:
     """One log record as it was sent. Ids are None when it has no span context."""
 
@@ -75,7 +77,7 @@ class LogRecord:
         return str(self.resource.get("service.name") or "unknown_service")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Score:
     """A judgement of an outcome. At least one target id is set. `value` is the number as sent."""
 
@@ -92,7 +94,7 @@ class Score:
     explanation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """What one OTLP request carried, with what had to be left out and why."""
 

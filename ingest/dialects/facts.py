@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ingest.records import record
 from ingest.spans import Attributes
 
 Kind = Literal["llm", "embedding", "agent", "tool", "retrieval", "chain", "guardrail", "evaluator", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LlmFacts:
     """What one span says. None: it does not say. Token counts follow one rule: `input_tokens` is all input, the cached
     part included, `output_tokens` all output, reasoning included; a 0 in the cache and reasoning counts is what was
@@ -77,7 +78,7 @@ class LlmFacts:
     policy_reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Content:
     """The texts of a call: canonical messages and the tools offered, as JSON. None: not sent."""
 
@@ -86,7 +87,7 @@ class Content:
     tools: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """All that is read from a span. `kept` are its attributes without those that hold texts; `unknown` the keys that no
     dialect knows."""
