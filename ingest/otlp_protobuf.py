@@ -44,53 +44,50 @@ def spans(request: Any, problems: Problems) -> Iterator[Span]:
     """The spans of an ExportTraceServiceRequest whose ids are valid."""
     time = problems.time
     for resource_spans in request.resource_spans:
-        resource = _attributes(resource_spans.resource.attributes)
+        resource = attributes(resource_spans.resource.attributes)
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             for span in scope_spans.spans:
-                trace_id, span_id, parent = span.trace_id, span.span_id, span.parent_span_id
+                trace_id, span_id, parent, status = span.trace_id, span.span_id, span.parent_span_id, span.status
                 if not _valid(trace_id, span_id, problems):
                     continue
-                status = span.status
+                kind, code, events, links = span.kind, status.code, span.events, span.links
                 yield Span(
                     trace_id.hex(),
                     span_id.hex(),
                     parent.hex() if len(parent) == 8 and parent != _NO_SPAN else None,
                     span.name,
-                    KINDS[span.kind] if 0 <= span.kind < len(KINDS) else KINDS[0],
+                    KINDS[kind] if 0 <= kind < len(KINDS) else KINDS[0],
                     time(span.start_time_unix_nano),
                     time(span.end_time_unix_nano),
-                    STATUSES[status.code] if 0 <= status.code < len(STATUSES) else None,
+                    STATUSES[code] if 0 <= code < len(STATUSES) else None,
                     status.message,
-                    _attributes(span.attributes),
+                    attributes(span.attributes),
                     resource,
                     scope,
-                    tuple(
-                        Event(event.name, time(event.time_unix_nano), _attributes(event.attributes))
-                        for event in span.events
-                    ),
-                    tuple(
-                        (link.trace_id.hex(), link.span_id.hex())
-                        for link in span.links
-                        if len(link.trace_id) == 16 and len(link.span_id) == 8
-                    ),
+                    tuple([Event(e.name, time(e.time_unix_nano), attributes(e.attributes)) for e in events])
+                    if events
+                    else (),
+                    tuple([(link.trace_id.hex(), link.span_id.hex()) for link in links if _linked(link)])
+                    if links
+                    else (),
                 )
 
 
 def logs(request: Any, problems: Problems) -> Iterator[LogRecord]:
     """The log records of an ExportLogsServiceRequest; the observed time where there is no other."""
     for resource_logs in request.resource_logs:
-        resource = _attributes(resource_logs.resource.attributes)
+        resource = attributes(resource_logs.resource.attributes)
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
             for record in scope_logs.log_records:
-                attributes = _attributes(record.attributes)
+                said = attributes(record.attributes)
                 trace_id, span_id = record.trace_id, record.span_id
                 yield LogRecord(
                     problems.time(record.time_unix_nano or record.observed_time_unix_nano),
-                    record.event_name or str(attributes.get("event.name") or ""),
+                    record.event_name or str(said.get("event.name") or ""),
                     _value(record.body),
-                    attributes,
+                    said,
                     resource,
                     trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
                     span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
@@ -111,14 +108,18 @@ def metric_points(request: Any) -> int:
 
 def attributes(pairs: Iterable[Any]) -> dict[str, object]:
     """Attributes as plain values."""
-    return _attributes(pairs)
+    found: dict[str, object] = {}
+    for pair in pairs:
+        value = pair.value
+        found[pair.key] = value.string_value or _other(value)  # most are texts, and to ask which it is costs more
+    return found
 
 
 def redacted(group: Any) -> dict[str, int]:
     """The counts in a resource group that tells of redactions (see redactions.py); empty for any other."""
     if len(group.resource.attributes) != 1 or getattr(group, "scope_spans", None) or getattr(group, "scope_logs", None):
         return {}
-    return redactions.counts(_attributes(group.resource.attributes))
+    return redactions.counts(attributes(group.resource.attributes))
 
 
 def redactions_in(request: Any, signal: str) -> dict[str, int]:
@@ -156,16 +157,23 @@ def _valid(trace_id: bytes, span_id: bytes, problems: Problems) -> bool:
     return True
 
 
-def _attributes(pairs: Iterable[Any]) -> dict[str, object]:
-    return {pair.key: _value(pair.value) for pair in pairs}
+def _linked(link: Any) -> bool:
+    return len(link.trace_id) == 16 and len(link.span_id) == 8
 
 
 def _value(value: Any) -> object:
+    return value.string_value or _other(value)
+
+
+def _other(value: Any) -> object:
+    """A value that is no text, or the empty one."""
+    if number := value.int_value:
+        return number
     match value.WhichOneof("value"):
         case "string_value":
-            return value.string_value
+            return ""
         case "int_value":
-            return value.int_value
+            return 0
         case "bool_value":
             return value.bool_value
         case "double_value":
@@ -173,7 +181,7 @@ def _value(value: Any) -> object:
         case "array_value":
             return [_value(item) for item in value.array_value.values]
         case "kvlist_value":
-            return _attributes(value.kvlist_value.values)
+            return attributes(value.kvlist_value.values)
         case "bytes_value":
             return b64encode(value.bytes_value).decode()
     return None
