@@ -14,12 +14,10 @@ import polars as pl
 
 from optimizer import prompts
 from optimizer.dataset import Floats
+from optimizer.one_list import FAILED_WITHOUT_USAGE
 from optimizer.runtime import DIM, decode_features
 
 MODEL_KINDS = ("llm", "embedding")
-FAILED_WITHOUT_USAGE = "failed without usage"
-"""Why a call has no cost, as settling says it, when it failed before anything was billed."""
-
 COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "decision_id": pl.String,
     "trace_id": pl.String,
@@ -37,18 +35,20 @@ COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "quality": pl.Float64,
     "label_source": pl.String,
     "cost_usd": pl.Float64,
+    "billed_usd": pl.Float64,
     "latency_s": pl.Float64,
     "features": pl.Array(pl.Float32, DIM),
 }
-"""`propensity` and `propensity_origin` are null until a behaviour is estimated where the log carries none."""
+"""`propensity` and `propensity_origin` are null until a behaviour is estimated where the log carries none.
+`cost_usd` is at one price list, `billed_usd` at the prices of each call's day."""
 
 
 def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None]) -> pl.DataFrame:
     """The decisions of all traces that hold a model call, ordered by time; columns `COLUMNS`.
 
-    calls, scores: rows of the lake's tables of these names (the query `decision_calls` gives all that is read of
-    calls). quality_names: per service, the score that means quality (see `quality_name`). Cost is null when any model
-    call of the trace is unpriced; quality when no score of that name has arrived.
+    calls: rows of the query `decision_calls` with costs at one price list (see `one_list.with_one_list`). scores: rows
+    of the lake's scores. quality_names: per service, the score that means quality (see `quality_name`). Cost is null
+    when any call of the trace that was to be priced has none; quality when no score of that name has arrived.
     """
     firsts = _first_calls(calls)
     if firsts.is_empty():
@@ -122,18 +122,25 @@ def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _totals(calls: pl.DataFrame) -> pl.DataFrame:
-    """Per trace: cost over all its calls (null if a model call has none) and wall time from first start to last end.
+    """Per trace: cost over all its calls, failed attempts included, at one price list and as billed; and wall time from
+    first start to last end."""
+    duration = (pl.col("end_ns").max() - pl.col("start_ns").min()) / 1e9
+    return calls.group_by("trace_id").agg(
+        _cost("cost_usd", "unpriced"),
+        _cost("billed_usd", "billed_unpriced"),
+        pl.when(duration >= 0).then(duration).alias("latency_s"),
+    )
+
+
+def _cost(usd: str, unpriced: str) -> pl.Expr:
+    """The sum of a trace's costs, null if one that was to be priced is unknown.
 
     A failed call that reported no usage is taken as not billed: without that, one retry would hide the cost of its
     trace.
     """
-    billed = pl.col("unpriced").ne_missing(FAILED_WITHOUT_USAGE)
-    unpriced = pl.col("kind").is_in(MODEL_KINDS) & pl.col("cost_usd").is_null() & billed
-    duration = (pl.col("end_ns").max() - pl.col("start_ns").min()) / 1e9
-    return calls.group_by("trace_id").agg(
-        pl.when(unpriced.any()).then(None).otherwise(pl.col("cost_usd").sum()).alias("cost_usd"),
-        pl.when(duration >= 0).then(duration).alias("latency_s"),
-    )
+    to_be_priced = pl.col("kind").is_in(MODEL_KINDS) | pl.col(unpriced).is_not_null()
+    unknown = to_be_priced & pl.col(usd).is_null() & pl.col(unpriced).ne_missing(FAILED_WITHOUT_USAGE)
+    return pl.when(unknown.any()).then(None).otherwise(pl.col(usd).sum()).alias(usd)
 
 
 def _labels(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,8 +16,10 @@ import polars as pl
 
 from ingest.errors import AppError
 from ingest.lake import Lake
-from optimizer import bundle, runs
+from ingest.prices.shelf import home_prices
+from optimizer import bundle, one_list, runs
 from optimizer.config import ServiceSettings, Settings
+from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
 from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
@@ -110,7 +113,8 @@ def list_runs(home: Path) -> list[dict[str, Any]]:
 def _train(home: Path, settings: Settings, services: Sequence[str] | None, report: Progress) -> str:
     began = time.monotonic()
     report("reading calls", 0.0)
-    decisions, notes, about = _read_decisions(home, settings, services)
+    log = _read_log(home, settings, services)
+    decisions = log.decisions
     names = decisions["service"].unique().sort().to_list()
     usable = decisions.filter(pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null())
     if usable.is_empty():
@@ -126,7 +130,9 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
         for place, name in enumerate(names):
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
-            filled, training[name], lessons = _learn_service(own, service, notes[name])
+            filled, training[name], lessons = _learn_service(own, service, log.notes[name])
+            spent = log.spent.filter(pl.col("service") == name)
+            training[name]["costs"] = costs_json(log.price_list, spent, filled)
             kept.append(filled)
             model = lessons.suggestion.model
             if model is not None:
@@ -150,7 +156,7 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             "seconds": round(time.monotonic() - began, 3),
             "services": names,
             "versions": _versions(),
-            **about,
+            **log.about,
         }
         runs.write_json(folder / "manifest.json", manifest)
 
@@ -158,9 +164,19 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
     return run_id
 
 
-def _read_decisions(
-    home: Path, settings: Settings, services: Sequence[str] | None
-) -> tuple[pl.DataFrame, dict[str, Notes], dict[str, Any]]:
+@dataclass(frozen=True, eq=False)
+class _Log:
+    """What a run reads of the lake."""
+
+    decisions: pl.DataFrame
+    spent: pl.DataFrame
+    """Every call's service, kind, tokens and costs."""
+    price_list: one_list.PriceList
+    notes: Mapping[str, Notes]
+    about: Mapping[str, Any]
+
+
+def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) -> _Log:
     with Lake.open(home) as lake:
         snapshot = lake.snapshot()
         calls, scores = lake.query("decision_calls"), lake.query("scores")
@@ -171,6 +187,9 @@ def _read_decisions(
         name: quality_name(scores.filter(pl.col("service") == name), settings.service(name).quality)
         for name in calls["service"].drop_nulls().unique().sort().to_list()
     }
+    prices = home_prices(home, settings.prices, settings.discounts)
+    price_list = one_list.newest(prices)
+    calls = one_list.with_one_list(calls, prices, price_list.at)
     decisions = find_decisions(calls, scores, quality_names)
     about = {
         "snapshot": snapshot,
@@ -178,9 +197,14 @@ def _read_decisions(
         "decisions": len(decisions),
         "from_ns": decisions["time_ns"].min(),
         "to_ns": decisions["time_ns"].max(),
+        "price_list": asdict(price_list),
     }
     notes = {name: Notes(quality, labels.get(name)) for name, quality in quality_names.items()}
-    return decisions, notes, about
+    spent = calls.select(
+        *("service", "kind", "input_tokens", "output_tokens"),
+        *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
+    )
+    return _Log(decisions, spent, price_list, notes, about)
 
 
 def _learn_service(

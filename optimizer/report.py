@@ -42,6 +42,8 @@ POLICIES = {
     "suggested": "suggested",
 }
 SHOWN_ROWS = 200
+REASONS = 3
+"""Reasons for a missing price that are printed."""
 WIDTH = 120
 """Columns where the output is not a terminal."""
 
@@ -144,6 +146,39 @@ def reasons(service: Record) -> list[str]:
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 
 
+def cost_lines(service: Record) -> list[str]:
+    """At which prices the costs are, what they were as billed, and what has no price; none for a run without them."""
+    from optimizer import costs, unpriced
+
+    said = service.get("costs")
+    if not said:
+        return []
+    lines = [f"costs: at the {costs.list_words(said['price_list'])}"]
+    billed, listed = said["billed_usd_per_1k"], said["one_list_usd_per_1k"]
+    if billed is not None and listed is not None:
+        scale = max(billed, listed)
+        lines.append(
+            f"today: {usd(billed, scale)} per 1,000 decisions as billed, {usd(listed, scale)} at these prices "
+            f"({said['decisions']:,} decisions)"
+        )
+    if said["one_list_unknown"]:
+        lines.append(f"without a cost at these prices: {said['one_list_unknown']:,} decisions")
+    for kind, where in (("one_list", "at these prices"), ("billed", "as billed")):
+        found = said["unpriced"][kind]
+        if found["unpriced_calls"]:
+            lines.append(f"{where}: {unpriced.sentence(found)}")
+            lines += [
+                f"  {row['calls']:,} {_calls(row['calls'])}: {row['reason']}" for row in found["reasons"][:REASONS]
+            ]
+            if (more := len(found["reasons"]) - REASONS) > 0:
+                lines.append(f"  ... and {more} more reasons; --json has them")
+    return lines
+
+
+def _calls(count: int) -> str:
+    return "call" if count == 1 else "calls"
+
+
 def show(result: Record, as_json: bool) -> None:
     """Prints what nightly, evaluate or demo found."""
     if as_json:
@@ -155,6 +190,8 @@ def show(result: Record, as_json: bool) -> None:
         console.print(table(name, service))
         changes = [f"{what} {estimate(service.get(key), unit)}".replace("\n", ", ") for key, what, unit in CHANGES]
         console.print(f"  change: {'; '.join(changes)}", markup=False)
+        for line in cost_lines(service):
+            console.print(f"  {line}", markup=False)
         for line in reasons(service):
             console.print(f"  {line}", markup=False)
         for line in refusals(service):

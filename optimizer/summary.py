@@ -143,6 +143,7 @@ def service_json(
             "latency_label": training["latency_label"],
             "unpriced": int(np.isnan(data.cost_usd).sum()),
         },
+        "costs": training.get("costs"),
         "limits": training["limits"],
         "plan": None if plan is None else {"text": plan.text, "decisions_needed": plan.decisions},
     }

@@ -14,7 +14,8 @@ CALLS = {
     "trace_id": pl.String, "span_id": pl.String, "parent_call_id": pl.String, "kind": pl.String,
     "service": pl.String, "workflow": pl.String, "agent": pl.String, "model_requested": pl.String,
     "model_returned": pl.String, "reasoning_effort": pl.String,
-    "tools_offered": pl.String, "cost_usd": pl.Float64, "unpriced": pl.String, "session_id": pl.String,
+    "tools_offered": pl.String, "cost_usd": pl.Float64, "unpriced": pl.String,
+    "billed_usd": pl.Float64, "billed_unpriced": pl.String, "session_id": pl.String,
     "response_id": pl.String,
     "prompt_name": pl.String, "prompt_version": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64,
     "input_text": pl.String, "policy_action": pl.String, "policy_propensity": pl.Float64,
@@ -84,6 +85,23 @@ def test_a_trace_is_one_decision_with_all_its_cost_and_time() -> None:
 def test_one_unpriced_call_makes_the_cost_unknown() -> None:
     (row,) = decide([call(span="a"), call(span="b", cost_usd=None)])
     assert row["cost_usd"] is None
+
+
+def test_so_does_an_unpriced_call_that_is_no_model_call() -> None:
+    """An agent span whose usage no model call below it repeats."""
+    (row,) = decide([call(span="a"), call(span="b", kind="agent", cost_usd=None, unpriced="no price for x")])
+    assert row["cost_usd"] is None
+
+
+def test_costs_at_one_list_and_as_billed_are_known_or_not_each_by_itself() -> None:
+    rows = decide(
+        [
+            call("t1", cost_usd=0.01, billed_usd=0.05),
+            call("t2", cost_usd=None, unpriced="no price for small", billed_usd=0.05),
+            call("t3", cost_usd=0.01, billed_usd=None, billed_unpriced="no price for small"),
+        ]
+    )
+    assert [(row["cost_usd"], row["billed_usd"]) for row in rows] == [(0.01, 0.05), (None, 0.05), (0.01, None)]
 
 
 def test_a_failed_attempt_without_usage_hides_no_cost() -> None:

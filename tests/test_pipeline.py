@@ -19,6 +19,7 @@ from optimizer.gate import Limits
 from optimizer.runtime import Router
 
 PRICES = (Price("good-cheap", 1.0, 1.0), Price("bad-dear", 20.0, 20.0))
+SETTINGS = Settings(prices=PRICES)
 START = 1_790_000_000_000_000_000
 
 
@@ -96,7 +97,7 @@ def home_with(folder: Path, **log: object) -> Path:
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     home = home_with(tmp_path_factory.mktemp("deployed"))
-    return home, pipeline.nightly(home, Settings())
+    return home, pipeline.nightly(home, SETTINGS)
 
 
 def test_a_night_puts_a_proven_policy_in_force(deployed: tuple[Path, dict]) -> None:
@@ -155,7 +156,7 @@ def test_the_newest_run_is_listed_first_with_its_verdicts(deployed: tuple[Path, 
 
 def test_the_last_good_policy_stays_when_a_night_finds_none(deployed: tuple[Path, dict]) -> None:
     home, result = deployed
-    strict = Settings(services={"app": ServiceSettings(limits=Limits(latency_s=-5.0))})
+    strict = Settings(prices=PRICES, services={"app": ServiceSettings(limits=Limits(latency_s=-5.0))})
     second = pipeline.nightly(home, strict)
     assert second["services"]["app"]["verdict"] != "deploy"
     assert runs.active(home) == {"app": result["services"]["app"]["run_id"]}
@@ -164,7 +165,7 @@ def test_the_last_good_policy_stays_when_a_night_finds_none(deployed: tuple[Path
 
 def test_training_twice_learns_the_same_policy(tmp_path: Path) -> None:
     home = home_with(tmp_path, n=400)
-    first, second = (home / "runs" / pipeline.train(home, Settings()) for _ in range(2))
+    first, second = (home / "runs" / pipeline.train(home, SETTINGS) for _ in range(2))
     weights = [(run / "policy" / "app" / "weights.npz").read_bytes() for run in (first, second)]
     assert weights[0] == weights[1]
     revisions = [
@@ -174,7 +175,7 @@ def test_training_twice_learns_the_same_policy(tmp_path: Path) -> None:
 
 
 def test_without_scores_the_verdict_says_so(tmp_path: Path) -> None:
-    found = pipeline.nightly(home_with(tmp_path, n=300, scores=False), Settings())["services"]["app"]
+    found = pipeline.nightly(home_with(tmp_path, n=300, scores=False), SETTINGS)["services"]["app"]
     assert found["verdict"] == "cannot_tell"
     assert "quality score" in found["reasons"][0]["got"]
     assert found["policy_id"] is None
@@ -184,7 +185,7 @@ def test_without_scores_the_verdict_says_so(tmp_path: Path) -> None:
 def test_without_decisions_there_is_nothing_to_learn(tmp_path: Path) -> None:
     home = home_with(tmp_path, n=1)
     with pytest.raises(pipeline.NoDecisionsError) as refused:
-        pipeline.nightly(home, Settings(), ["another"])
+        pipeline.nightly(home, SETTINGS, ["another"])
     assert refused.value.exit_code == 3
     assert runs.run_ids(home) == []
 
@@ -192,12 +193,12 @@ def test_without_decisions_there_is_nothing_to_learn(tmp_path: Path) -> None:
 def test_a_run_under_way_keeps_others_out(tmp_path: Path) -> None:
     home = home_with(tmp_path, n=1)
     with runs.lock(home), pytest.raises(runs.LockHeldError):
-        pipeline.nightly(home, Settings())
+        pipeline.nightly(home, SETTINGS)
 
 
 def test_a_service_cannot_write_outside_its_home(tmp_path: Path) -> None:
     home = home_with(tmp_path, n=300, service="../../../evil")
-    found = pipeline.nightly(home, Settings())["services"]
+    found = pipeline.nightly(home, SETTINGS)["services"]
     assert list(found) == ["../../../evil"]
     assert not [path for path in tmp_path.rglob("*evil*") if "%2E" not in path.name and path != tmp_path]
     assert list((home / "runs").glob("*/policy/%2E.%2F..%2F..%2Fevil"))

@@ -58,6 +58,7 @@ def results(home: Path) -> Iterator[dict[str, list[Result]]]:
 def study(redraw: Redraw, service: config.ServiceSettings, seed: int) -> Result:
     calls, scores = redraw.draw(seed)
     name = calls["service"][0]
+    calls = calls.with_columns(billed_usd="cost_usd", billed_unpriced="unpriced")  # the sample has one price list
     decisions = find_decisions(calls, scores, {name: "quality"})
     logged = to_dataset(decisions, seed=0)
     lessons = learn(logged, service.limits, service.value_usd, epsilon=0.05, seed=0)
