@@ -2,7 +2,7 @@
 
 Each commit holds the rows of some records together with the WAL's position after them, so a converter that dies takes
 up where its last commit ended. Settling is a second, repeatable step: a trace that was quiet for a while is settled
-from what the lake holds, and again when more of it arrives.
+from memory, if all of it is there, or else from what the lake holds; and again when more of it arrives.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from ingest import otlp, wal
 from ingest.declared import declare_scales
 from ingest.errors import AppError, WorkError
+from ingest.known_traces import KnownTraces
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.prices.shelf import PriceRecord, home_prices
-from ingest.rows import COLUMNS, Batch
+from ingest.rows import Batch
 from ingest.scores import ScoreError, parse_scores
-from ingest.settler import schemas, settle_traces, table
+from ingest.settler import portions, schemas, settle_held, settle_traces, tables
 from ingest.upkeep import Retention, Upkeep
+from ingest.waiting import Arrival, Instrumentations, Waiting
 from ingest.wal import Position, Record, WalReader
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ RETRY_S = 5.0
 
 _NAP_S = 0.02
 
+TableRows = dict[str, list[tuple[object, ...]]]
 Say = Callable[[Mapping[str, object]], None]
 
 
@@ -63,16 +66,6 @@ def run(home: Path, options: ConverterOptions, stop: Callable[[], bool], say: Sa
         until = time.monotonic() + RETRY_S
         while time.monotonic() < until and not stop():
             time.sleep(_NAP_S)
-
-
-@dataclass(slots=True)
-class _Wait:
-    """When what is not settled yet of a trace arrived: the first and the last of it by the clock of the receipt (ns),
-    and the last by the converter's own (seconds of any origin), which nobody sets back."""
-
-    first_ns: int
-    last_ns: int
-    seen_s: float
 
 
 class Converter:
@@ -103,32 +96,44 @@ class Converter:
         self._damaged = 0
         retention = Retention(options.retention_days, options.contents_days)
         self._upkeep = Upkeep(lake, retention, clock, monotonic)
-        now = monotonic()
-        waiting = lake.query("unsettled_traces").iter_rows()
-        self._waiting = {trace_id: _Wait(first, first, now) for trace_id, first in waiting}
+        known = KnownTraces(lake.query("trace_keys")["key"].to_numpy())
+        self._waiting = Waiting(lake.query("unsettled_traces").iter_rows(), known, monotonic())
+        self._instrumentations = Instrumentations(lake.query("model_scopes").iter_rows())
+        self._writer = ThreadPoolExecutor(1, "writer")
+        self._writing: tuple[Future[None], Position | None] | None = None
 
     def run(self, stop: Callable[[], bool]) -> None:
         """See `run` of the module."""
         self._say({"problem": None})
-        while True:
-            started = time.monotonic()
-            stopping = stop()
-            records = self._reader.read(READ_BYTES)
-            drained = sum(len(record.body) for _, record in records) < READ_BYTES
-            if records:
-                self._convert(records)
-            last_ns = self._clock() if drained else records[-1][1].received_ns
-            quiet = self._quiet(last_ns, drained=drained, everything=stopping and drained)
-            for at in range(0, len(quiet), TRACES_A_TIME):
-                self._settle(quiet[at : at + TRACES_A_TIME])
-            self._upkeep.work()
-            if stopping and not records:
-                return
-            while drained and not stopping and time.monotonic() - started < self._options.commit_s:
-                time.sleep(_NAP_S)
-                stopping = stop()
+        try:
+            while not self._round(stop):
+                pass
+        finally:
+            self._writer.shutdown()
 
-    def _convert(self, records: Sequence[tuple[Position, Record]]) -> None:
+    def _round(self, stop: Callable[[], bool]) -> bool:
+        """Stores a part of the log and settles what is quiet; whether it is time to end."""
+        started = time.monotonic()
+        stopping = stop()
+        records = self._reader.read(READ_BYTES)
+        drained = sum(len(record.body) for _, record in records) < READ_BYTES
+        rows = self._converted(records) if records else {}
+        last_ns = self._clock() if drained else records[-1][1].received_ns
+        everything = stopping and drained
+        quiet = self._waiting.quiet(
+            last_ns, self._monotonic(), self._options.quiet_s, drained=drained, everything=everything
+        )
+        self._store(rows, records[-1][0] if records else None, quiet)
+        if drained:
+            self._finish_writing()
+        self._upkeep.work()
+        while drained and not stopping and time.monotonic() - started < self._options.commit_s:
+            time.sleep(_NAP_S)
+            stopping = stop()
+        return stopping and not records
+
+    def _converted(self, records: Sequence[tuple[Position, Record]]) -> TableRows:
+        """The rows of one commit."""
         batch = Batch(self._batch + 1)
         self._report_damage(batch)
         for _, record in records:
@@ -136,19 +141,60 @@ class Converter:
                 _add(batch, record)
             except (otlp.DecodeError, ScoreError) as problem:  # the receiver refuses these; an older one may not have
                 _reject(batch, record.received_ns, str(problem))
-        position = records[-1][0]
-        rows = batch.finished(str(position))
-        self._lake.write({name: table(self._types[name], COLUMNS[name], found) for name, found in rows.items()})
         self._batch = batch.number
-        self._upkeep.committed()
-        now = self._monotonic()
-        for trace_id, (first, last) in batch.arrivals.items():
-            known = self._waiting.get(trace_id)
-            if known is None:
-                self._waiting[trace_id] = _Wait(first, last, now)
+        self._waiting.arrived(batch.arrivals, self._monotonic())
+        for arrival in batch.arrivals.values():
+            self._instrumentations.note(arrival.spans)
+        return batch.finished(str(records[-1][0]))
+
+    def _store(self, rows: TableRows, position: Position | None, quiet: Sequence[str]) -> None:
+        """Commits rows and the position after them, together with what can be settled from memory; settles the rest of
+        the quiet traces from the lake."""
+        held: dict[str, Arrival] = {}
+        stored: list[str] = []
+        for trace_id in quiet:
+            whole = self._waiting.whole(trace_id)
+            if whole is None or self._instrumentations.doubtful(whole.spans):
+                stored.append(trace_id)
             else:
-                self._waiting[trace_id] = _Wait(min(first, known.first_ns), max(last, known.last_ns), now)
-        wal.release(self._folder, position)
+                held[trace_id] = whole
+        sizes = {trace_id: len(arrival.spans) + len(arrival.events) for trace_id, arrival in held.items()}
+        for ids in portions(held, sizes) if held else [[]]:
+            settled = settle_held({id_: held[id_] for id_ in ids}, self._batch, self._prices, self._clock())
+            for name, found in settled.by_table().items():
+                rows[name] = [*rows.get(name, ()), *found]
+            self._write(rows, position)
+            self._waiting.settled(ids)
+            rows, position = {}, None
+        for at in range(0, len(stored), TRACES_A_TIME):
+            self._settle_stored(stored[at : at + TRACES_A_TIME])
+        if quiet:
+            self._price_record.keep()
+
+    def _write(self, rows: TableRows, position: Position | None) -> None:
+        """Commits in a thread of its own, one commit at a time: the next rows are made meanwhile."""
+        if found := tables(self._types, rows):
+            self._finish_writing()
+            self._writing = self._writer.submit(self._lake.write, found), position
+
+    def _finish_writing(self) -> None:
+        """Waits for the commit at work, and lets go of the part of the log that it stored."""
+        if self._writing is None:
+            return
+        (commit, position), self._writing = self._writing, None
+        commit.result()
+        self._upkeep.committed()
+        if position is not None:
+            wal.release(self._folder, position)
+
+    def _settle_stored(self, trace_ids: Sequence[str]) -> None:
+        self._finish_writing()
+        arrivals = {trace_id: self._waiting.first_ns(trace_id) for trace_id in trace_ids}
+        settle_traces(
+            self._lake, self._types, arrivals, self._batch, self._prices, self._clock, took=self._waiting.took
+        )
+        self._upkeep.committed()
+        self._waiting.settled(trace_ids)
 
     def _report_damage(self, batch: Batch) -> None:
         """Damaged parts of the log are copied before the log is released, and show in the lake as rejected."""
@@ -164,24 +210,6 @@ class Converter:
         self._damaged = len(self._reader.damage)
         if self._damaged:
             self._say({"damaged_wal_bytes": self._reader.skipped_bytes})
-
-    def _quiet(self, now_ns: int, *, drained: bool, everything: bool) -> list[str]:
-        """The traces to settle: by the clock of their receipts or, in case it leapt, by the converter's own."""
-        since_ns = now_ns - int(self._options.quiet_s * 1e9)
-        since_s = self._monotonic() - self._options.quiet_s
-        return [
-            trace
-            for trace, wait in self._waiting.items()
-            if everything or wait.last_ns <= since_ns or (drained and wait.seen_s <= since_s)
-        ]
-
-    def _settle(self, trace_ids: Sequence[str]) -> None:
-        arrivals = {trace_id: self._waiting[trace_id].first_ns for trace_id in trace_ids}
-        settle_traces(self._lake, self._types, arrivals, self._batch, self._prices, self._clock)
-        self._price_record.keep()
-        self._upkeep.committed()
-        for trace_id in trace_ids:
-            del self._waiting[trace_id]
 
 
 def _reject(batch: Batch, received_ns: int, problem: str) -> None:

@@ -12,11 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+import orjson
+
 from ingest import logged_calls, sealing, span_scores
 from ingest.dialects import messages
 from ingest.dialects.facts import Content, LlmFacts
 from ingest.dialects.values import dumps, text
+from ingest.logged_calls import LoggedEvent
 from ingest.spans import LogRecord, Score, Span
+from ingest.trace_tree import TraceSpan
+from ingest.waiting import Arrival
 
 FACTS = tuple(LlmFacts.__dataclass_fields__)
 
@@ -67,8 +72,8 @@ class Batch:
     number: int
     rows: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: {table: [] for table in COLUMNS})
     minutes: dict[int, Minute] = field(default_factory=dict)
-    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """trace id -> when its first and last span or event of this batch arrived (ns)."""
+    arrivals: dict[str, Arrival] = field(default_factory=dict)
+    """trace id -> its spans and events of this batch, as the settler sees them."""
 
     def minute(self, received_ns: int) -> Minute:
         """The counters of the minute of a receipt."""
@@ -123,7 +128,7 @@ class Batch:
 
     def _add_span(self, span: Span, resource: str, received_ns: int) -> None:
         reading = sealing.read(span)
-        content = reading.content
+        facts, content = reading.facts, reading.content
         rows = self.rows["span_log"]
         who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)
         what = (span.status, span.status_message or None, span.service, span.scope.name, span.scope.version)
@@ -131,22 +136,35 @@ class Batch:
         events = _events(span) if span.events else None
         links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
         rest = (dumps(reading.kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
-        rows.append((*who, *what, *_facts_of(reading.facts), *size, *rest, received_ns, self.number, len(rows)))
+        rows.append((*who, *what, *_facts_of(facts), *size, *rest, received_ns, self.number, len(rows)))
         if content != _NO_CONTENT:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
-        self._arrived(span.trace_id, received_ns)
+        self._arrived(span.trace_id, received_ns).spans.append(
+            TraceSpan(
+                *(span.span_id, span.parent_span_id, span.name, span.service, span.start_ns, span.end_ns, span.status),
+                *(facts, *size, span.trace_id, span.scope.name),
+            )
+        )
 
     def _add_event(self, log: LogRecord, name: str, trace_id: str, received_ns: int) -> None:
         body, attributes = dumps(log.body), dumps(log.attributes)
         identity = "\0".join((trace_id, log.span_id or "", name, str(log.time_ns), body, attributes))
         rows = self.rows["event_log"]
-        row = (digest(identity), trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
+        event_id = digest(identity) or ""
+        row = (event_id, trace_id, log.span_id, name, log.time_ns, log.service, body, attributes)
         rows.append((*row, received_ns, self.number, len(rows)))
-        self._arrived(trace_id, received_ns)
+        told = (name, log.time_ns, log.service, orjson.loads(body), orjson.loads(attributes))
+        self._arrived(trace_id, received_ns).events.append(LoggedEvent(event_id, log.span_id, *told))
 
-    def _arrived(self, trace_id: str, received_ns: int) -> None:
-        first, last = self.arrivals.get(trace_id, (received_ns, received_ns))
-        self.arrivals[trace_id] = (min(first, received_ns), max(last, received_ns))
+    def _arrived(self, trace_id: str, received_ns: int) -> Arrival:
+        arrival = self.arrivals.get(trace_id)
+        if arrival is None:
+            arrival = self.arrivals[trace_id] = Arrival(received_ns, received_ns)
+        elif received_ns < arrival.first_ns:
+            arrival.first_ns = received_ns
+        elif received_ns > arrival.last_ns:
+            arrival.last_ns = received_ns
+        return arrival
 
 
 def content_row(trace_id: str, span_id: str, content: Content, batch: int) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from ingest.logged_calls import calls_of
 from ingest.pricing import Prices
 from ingest.rows import COLUMNS, FACTS, content_row
 from ingest.settle import Call, TraceSpan, settle
+from ingest.waiting import Arrival
+
+log = logging.getLogger(__name__)
 
 _ROW_FACTS = tuple(name for name in FACTS if not name.startswith("policy_"))
 _POLICY = tuple(name for name in FACTS if name.startswith("policy_"))
@@ -23,8 +27,12 @@ CALL_COLUMNS = (
     *("trace_id", "span_id", "parent_call_id", "name", "service", *_ROW_FACTS, "cost_usd", "unpriced", "price"),
     *("status", "start_ns", "end_ns", "attempts", "attempt_of", "content_span_id", "content_trace_id", *_POLICY),
 )
-_ROLE_COLUMNS = ("trace_id", "span_id", "role", "call_id")
-_TRACE_COLUMNS = ("trace_id", "service", "session_id", "spans", "batch", "settled_ns")
+_SETTLED: Mapping[str, tuple[str, ...]] = {
+    "settled_calls": CALL_COLUMNS,
+    "span_roles": ("trace_id", "span_id", "role", "call_id"),
+    "settled_traces": ("trace_id", "service", "session_id", "spans", "batch", "settled_ns"),
+}
+_COLUMNS = {**COLUMNS, **_SETTLED}
 _facts_of = attrgetter(*_ROW_FACTS)
 _policy_of = attrgetter(*_POLICY)
 
@@ -36,15 +44,19 @@ Schemas = Mapping[str, pa.Schema]
 
 def schemas(lake: Lake) -> Schemas:
     """The column types of all tables that are written."""
-    names = (*COLUMNS, "settled_calls", "span_roles", "settled_traces")
-    return {name: lake.schema(name) for name in names}
+    return {name: lake.schema(name) for name in _COLUMNS}
+
+
+def tables(types: Schemas, rows: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, pa.Table]:
+    """Rows by table, as `Lake.write` wants them."""
+    return {name: table(types[name], _COLUMNS[name], found) for name, found in rows.items() if found}
 
 
 def table(schema: pa.Schema, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.Table:
     """Row tuples as an Arrow table with the lake's types."""
     types = [schema.field(name).type for name in columns]
     listed = zip(*rows, strict=True) if rows else ([] for _ in columns)
-    arrays = [pa.array(list(values), type=kind) for values, kind in zip(listed, types, strict=True)]
+    arrays = [pa.array(values, type=kind) for values, kind in zip(listed, types, strict=True)]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
@@ -57,6 +69,21 @@ class Rows:
     traces: list[tuple[object, ...]] = field(default_factory=list)
     contents: list[tuple[object, ...]] = field(default_factory=list)
 
+    def by_table(self) -> dict[str, list[tuple[object, ...]]]:
+        """By the name of the table they go to."""
+        settled = {"settled_calls": self.calls, "span_roles": self.roles, "settled_traces": self.traces}
+        return {**settled, "content_log": self.contents}
+
+
+def settle_held(held: Mapping[str, Arrival], batch: int, prices: Prices, now: int) -> Rows:
+    """The rows of traces that are wholly in memory, each span once, and of which no call is recorded elsewhere: those
+    that `settle_traces` would write."""
+    found = Found()
+    for trace_id, arrival in held.items():
+        events = {event.event_id: event for event in reversed(arrival.events)}  # of copies the first counts
+        found.add(trace_id, arrival.spans, list(reversed(events.values())) if events else ())
+    return settled_rows(found, list(held), batch, prices, now)
+
 
 def settle_traces(
     lake: Lake,
@@ -65,16 +92,19 @@ def settle_traces(
     batch: int,
     prices: Prices,
     clock: Callable[[], int] = time.time_ns,
+    took: Callable[[str, float], None] = lambda _trace_id, _seconds: None,
 ) -> None:
     """Settles traces with all that the lake holds of them up to commit `batch`. Doing it again gives the same rows.
 
     `arrivals`: trace id -> when the first span or event that was not settled yet arrived (ns). A transaction holds at
     most about `SPANS_AT_ONCE` spans, so that a giant trace neither takes memory for others nor keeps them waiting.
-    Traces with a call that is recorded in one of these too are settled with them.
+    Traces with a call that is recorded in one of these too are settled with them. `took` is told the seconds for a
+    trace that was settled by itself.
     """
     before = set(lake.query("settled_among", trace_ids=list(arrivals))["trace_id"])
     sizes = dict(lake.query("trace_sizes", trace_ids=list(arrivals)).iter_rows())
     for ids in portions(arrivals, sizes):
+        started = time.monotonic()
         again = [trace_id for trace_id in ids if trace_id in before]
         fresh = [trace_id for trace_id in ids if trace_id not in before]
         found = Found()
@@ -85,16 +115,10 @@ def settle_traces(
         if mates:
             found.mates(lake)  # what their other calls may be one with
         rows = settled_rows(found, [*ids, *mates], batch, prices, clock())
-        lake.write(
-            {
-                "settled_calls": table(types["settled_calls"], CALL_COLUMNS, rows.calls),
-                "span_roles": table(types["span_roles"], _ROLE_COLUMNS, rows.roles),
-                "settled_traces": table(types["settled_traces"], _TRACE_COLUMNS, rows.traces),
-                "content_log": table(types["content_log"], COLUMNS["content_log"], rows.contents),
-            },
-            replace_traces=sorted({*again, *mates}),
-        )
+        lake.write(tables(types, rows.by_table()), replace_traces=sorted({*again, *mates}))
         before.update(ids, mates)
+        if len(ids) == 1:
+            took(ids[0], time.monotonic() - started)
 
 
 def portions(trace_ids: Iterable[str], sizes: Mapping[str, int], most: int = SPANS_AT_ONCE) -> Iterator[list[str]]:
@@ -123,17 +147,35 @@ def settled_rows(found: Found, trace_ids: Sequence[str], batch: int, prices: Pri
         if trace_id != host_trace:
             visitors.setdefault(host_trace, []).append((by_place[trace_id, span_id], host))
     for trace_id in trace_ids:
-        spans, events = found.spans.get(trace_id, []), found.events.get(trace_id)
-        logged = calls_of(events, (span.span_id for span in spans), trace_id) if events else []
-        rows.contents += [
-            content_row(trace_id, span.span_id, content, batch) for span, content in logged if content != Content()
-        ]
-        seen = [*spans, *(span for span, _ in logged)]
-        settled = settle(seen, prices, elsewhere.get(trace_id), visitors.get(trace_id, ()))
-        rows.calls += [_call_row(trace_id, call) for call in settled.calls]
-        rows.roles += [(trace_id, role.span_id, role.role, role.call_id) for role in settled.roles]
-        rows.traces.append((trace_id, settled.service, settled.session_id, len(spans), batch, now))
+        try:
+            _settle_one(
+                found, trace_id, elsewhere.get(trace_id), visitors.get(trace_id, ()), (batch, now), prices, rows
+            )
+        except Exception:  # a fault of ours must not keep all other traces, and the log, waiting
+            log.exception("trace %s cannot be settled; its spans are stored, its calls are missing", trace_id)
     return rows
+
+
+def _settle_one(
+    found: Found,
+    trace_id: str,
+    elsewhere: Mapping[str, str] | None,
+    visitors: Sequence[tuple[TraceSpan, str]],
+    stamp: tuple[int, int],
+    prices: Prices,
+    rows: Rows,
+) -> None:
+    """Adds the rows of one trace, or raises and adds none. `stamp`: the last commit, and the time (ns)."""
+    spans, events = found.spans.get(trace_id, []), found.events.get(trace_id)
+    logged = calls_of(events, (span.span_id for span in spans), trace_id) if events else []
+    settled = settle([*spans, *(span for span, _ in logged)], prices, elsewhere, visitors)
+    calls = [_call_row(trace_id, call) for call in settled.calls]
+    rows.contents += [
+        content_row(trace_id, span.span_id, content, stamp[0]) for span, content in logged if content != Content()
+    ]
+    rows.calls += calls
+    rows.roles += [(trace_id, role.span_id, role.role, role.call_id) for role in settled.roles]
+    rows.traces.append((trace_id, settled.service, settled.session_id, len(spans), *stamp))
 
 
 def _call_row(trace_id: str, call: Call) -> tuple[object, ...]:

@@ -15,12 +15,13 @@ import polars as pl
 import pytest
 from otlp_traces import SECOND, START, agent, chat, log, logs_body, span, span_id, tool, trace_id, traces_body
 
-from ingest import converter, upkeep, wal
+from ingest import converter, settler, upkeep, wal
 from ingest.converter import Converter
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from ingest.spans import Event, Span
+from ingest.trace_tree import TraceSpan
 
 OPTIONS = ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=(Price("gpt-4o-mini", 1.0, 2.0),))
 GOLDEN = Path(__file__).parent / "golden"
@@ -178,18 +179,37 @@ def test_stopping_settles_what_waits(home: Path) -> None:
     assert counts(home)["unsettled_traces"] == 0
 
 
-def test_traces_left_unsettled_are_settled_by_the_next_converter(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("killed")
-
+def test_traces_left_unsettled_are_settled_by_the_next_converter(home: Path) -> None:
     append(home, traces(span(1, chat())))
-    with monkeypatch.context() as patched:
-        patched.setattr(converter, "settle_traces", fail)
-        with pytest.raises(RuntimeError, match="killed"):
-            drain(home)
+    rounds = iter(range(2))
+
+    def killed_in_the_second_round() -> bool:
+        if next(rounds):
+            raise RuntimeError("killed")
+        return False
+
+    with pytest.raises(RuntimeError, match="killed"):
+        Converter(reader(home), home / "wal", replace(OPTIONS, quiet_s=3600.0)).run(killed_in_the_second_round)
     assert counts(home) == {"spans": 1, "calls": 0, "scores": 0, "traces": 1, "unsettled_traces": 1}
     drain(home)
     assert counts(home) == {"spans": 1, "calls": 1, "scores": 0, "traces": 1, "unsettled_traces": 0}
+
+
+def test_a_trace_that_cannot_be_settled_keeps_no_other_waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = settler.settle
+
+    def fail_for_one(spans: Iterable[TraceSpan], *more: object) -> object:
+        found = list(spans)
+        if found[0].trace_id == trace_id(1):
+            raise RuntimeError("a fault of ours")
+        return settle(found, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(settler, "settle", fail_for_one)
+        drain(home, traces(span(1, chat(), trace=1)), traces(span(2, chat(), trace=2)))
+    assert counts(home) == {"spans": 2, "calls": 1, "scores": 0, "traces": 2, "unsettled_traces": 1}
+    drain(home)
+    assert counts(home) == {"spans": 2, "calls": 2, "scores": 0, "traces": 2, "unsettled_traces": 0}
 
 
 def test_texts_in_log_events_join_their_call_before_or_after_it(home: Path) -> None:
