@@ -7,6 +7,7 @@ import errno
 import gzip
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from ingest import wal
 from ingest.errors import HomeError
 from ingest.wal import Position, Record, Wal, WalReader
+from ingest.wal.records import framed
 
 records = st.builds(
     Record,
@@ -261,7 +263,7 @@ def test_a_record_of_a_later_version_is_refused_not_skipped(folder):
     path = wal.segment_path(folder, number)
     data = path.read_bytes()
     head, body = b"\x09" + data[1:20], data[24:]
-    path.write_bytes(head + struct.pack("<I", wal.isal_zlib.crc32(body, wal.isal_zlib.crc32(head))) + body)
+    path.write_bytes(head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body)
     with pytest.raises(HomeError, match="version 9"):
         read_all(folder)
 
@@ -319,7 +321,7 @@ def test_whatever_is_damaged_the_other_records_are_read(tmp_path_factory, data):
 
 
 def test_a_body_that_looks_like_a_record_is_not_read_as_one(folder):
-    inner = wal._frame(record(7), None)
+    inner = b"".join(framed(record(7)))
     log = Wal(folder)
     log.write([Record("traces", "protobuf", 1, inner), record(2)])
     log.close()
@@ -348,13 +350,13 @@ def test_a_write_that_cannot_be_finished_leaves_no_segment_behind(folder, monkey
     write(folder, 1)
     log = Wal(folder)
 
-    def full(file: int, data: bytes, put=os.write) -> int:
-        if len(data) > 10:
-            return put(file, data[:10])
+    def full(file: int, parts: list[memoryview]) -> int:
+        if len(parts[0]) > 10:
+            return os.write(file, parts[0][:10])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "writev", full)
         for _ in range(5):
             with pytest.raises(OSError, match="No space"):
                 log.write([record(2)])
@@ -362,6 +364,25 @@ def test_a_write_that_cannot_be_finished_leaves_no_segment_behind(folder, monkey
     log.write([record(3)])
     log.close()
     assert [r.received_ns for r in read_all(folder)] == [1, 3]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 24, 36, 1000])
+def test_a_group_is_whole_however_little_is_written_at_once(folder, monkeypatch, at_once):
+    def short(file: int, parts: list[memoryview]) -> int:
+        return os.write(file, b"".join(parts)[:at_once])
+
+    monkeypatch.setattr(os, "writev", short)
+    group = [record(1), Record("logs", "json", 2, b""), record(3, size=50)]
+    log = Wal(folder)
+    log.write(group)
+    log.close()
+    assert read_all(folder) == group
+
+
+def test_a_group_of_any_number_is_written(folder):
+    """More parts than the system takes in one call."""
+    write(folder, *range(1500))
+    assert [r.received_ns for r in read_all(folder)] == list(range(1500))
 
 
 def test_the_reserve_of_the_disk_is_left_to_the_lake(folder):
