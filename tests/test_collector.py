@@ -161,6 +161,17 @@ def test_a_converter_that_dies_is_replaced_while_requests_are_taken(tmp_path):
         assert "the converter ended with -9" in said
 
 
+def test_the_converter_gives_way_to_the_receiver(tmp_path):
+    """With processors to share, acknowledging does not wait for converting."""
+    with CollectorProcess(tmp_path, store=True) as running:
+        child = running.health()["converter"]["pid"]
+        ours = os.getpriority(os.PRIO_PROCESS, running.process.pid)
+        if ours >= 19:
+            pytest.skip("nothing gives way to a process of the lowest priority")
+        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) > ours)
+        assert running.stop()[0] == 0
+
+
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
