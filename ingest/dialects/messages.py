@@ -35,6 +35,8 @@ CONTENT_EVENTS = frozenset(
 _LISTS = ("messages", "choices", "generations", "output", "candidates", "contents")
 """Keys of a request or an answer that hold its messages."""
 
+_TURN = "function_call_output"
+
 _DEEPEST = 8
 """Lists within lists beyond this are no messages."""
 
@@ -50,9 +52,15 @@ def canonical(value: object, role: str, depth: int = 0) -> list[Message]:
     if isinstance(found, dict):
         return _object(found, role, depth)
     assert isinstance(found, list)
-    if found and all(parts.is_part(item) for item in found) and not _answers(found):
+    if _are_parts(found):
         return parts.message({"parts": found}, role)
-    return [message for item in found for message in _item(item, role, depth)]
+    messages: list[Message] = []
+    for item in found:
+        if (simple := parts.simple(item)) is not None:
+            messages.append(simple)
+        else:
+            messages += _item(item, role, depth)
+    return messages
 
 
 def content(
@@ -219,9 +227,13 @@ def _choice(choice: Mapping[str, object]) -> list[Message]:
     return [*messages, *canonical(choice.get("tool.result"), "tool")]
 
 
-def _answers(found: list[object]) -> bool:
-    """Whether a list holds turns of a conversation without roles, as OpenAI's responses API has them."""
-    return any(isinstance(item, dict) and item.get("type") == "function_call_output" for item in found)
+def _are_parts(found: list[object]) -> bool:
+    """Whether a list is one message's parts, and neither messages nor turns without roles as OpenAI's responses API has
+    them."""
+    for item in found:
+        if not parts.is_part(item):
+            return False
+    return bool(found) and not any(isinstance(item, dict) and item.get("type") == _TURN for item in found)
 
 
 def _definition(tool: Mapping[str, object]) -> object:

@@ -7,7 +7,7 @@ type and size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ingest.dialects.media import noted
 from ingest.dialects.values import dumps, structure
@@ -78,9 +78,9 @@ def is_part(item: object) -> bool:
 
 def message(given: Mapping[str, object], role: str) -> list[Message]:
     """One message, or several when one holds the answers of several tools."""
-    if (simple := _simple(given)) is not None:
-        return [simple]
-    if "role" not in given or not given.keys().isdisjoint(_WRAPPED):
+    if (found := simple(given)) is not None:
+        return [found]
+    if "role" not in given or not _WRAPPED.isdisjoint(given):
         given, role = _unwrapped(given, role)
         if is_part(given):
             given = {"parts": [given]}
@@ -103,10 +103,10 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
                 texts.append(as_text(item))
                 continue
             part = _typed(item)
-            kind = part.get("type")
+            kind = as_text(said) if isinstance(said := part.get("type"), list | dict) else said
             if kind in _TEXT_TYPES or (kind is None and ("text" in part or "content" in part)):
-                texts.append(as_text(next((part[key] for key in ("content", "text", "refusal") if part.get(key)), "")))
-            elif kind in _CALL_TYPES or (kind is None and "name" in part and not part.keys().isdisjoint(_ARGUMENTS)):
+                texts.append(as_text(_any_of(part, ("content", "text", "refusal"), "")))
+            elif kind in _CALL_TYPES or (kind is None and "name" in part and not _ARGUMENTS.isdisjoint(part)):
                 calls.append(call(part))
             elif kind in _ANSWER_TYPES:
                 answers.append(_tool_answer(part))
@@ -116,10 +116,10 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
                 others.append(noted(part))
     elif inside is not None:
         texts.append(as_text(inside))
-    if not given.keys().isdisjoint(_ASKING):
-        known = {one["id"] for one in calls if isinstance(one, dict) and one["id"]}
+    if not _ASKING.isdisjoint(given):
+        known = {as_text(one["id"]) for one in calls if isinstance(one, dict) and one["id"]}
         listed_calls = [call(asked) if isinstance(asked, dict) else asked for asked in _asked(given)]
-        calls.extend(one for one in listed_calls if not isinstance(one, dict) or one["id"] not in known)
+        calls.extend(one for one in listed_calls if not isinstance(one, dict) or as_text(one["id"]) not in known)
     texts = [text for text in texts if text] if len(texts) > 1 else texts
     result: Message = {"role": who, "content": "\n".join(texts)}
     if others:
@@ -142,11 +142,17 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
     return [result, *answers]
 
 
-def _simple(given: Mapping[str, object]) -> Message | None:
-    """A message of one text and nothing else, which is what most are."""
-    said, inside = given.get("role"), given.get("parts") or given.get("content")
-    if not isinstance(said, str) or not said or not given.keys() <= _PLAIN:
+def simple(given: object) -> Message | None:
+    """A message of one text and nothing else, which is what most are; None for any other. Wrapped as OpenInference
+    does it, too."""
+    if not isinstance(given, dict):
         return None
+    if len(given) == 1 and isinstance(inner := given.get("message"), dict) and "parts" not in inner:
+        given = inner
+    said = given.get("role")
+    if not isinstance(said, str) or not said or not _PLAIN.issuperset(given):
+        return None
+    inside = given.get("parts") or given.get("content")
     if isinstance(inside, list):
         part = inside[0] if len(inside) == 1 else None
         if not isinstance(part, dict) or part.get("type") != "text" or len(part) != 2:
@@ -178,11 +184,19 @@ def call(given: Mapping[str, object]) -> Message:
         given = wrapped
     function = given.get("function")
     inner: Mapping[str, object] = function if isinstance(function, dict) else given
-    arguments = next((inner[key] for key in ("arguments", "input", "args") if key in inner), None)
-    identity = next((given[key] for key in ("id", "call_id", "toolCallId", "toolUseId") if given.get(key)), None)
+    arguments = inner.get("arguments", inner.get("input", inner.get("args")))
+    identity = _any_of(given, ("id", "call_id", "toolCallId", "toolUseId"))
     if given.get("type") == "function_call" and given.get("call_id"):
         identity = given["call_id"]
     return {"id": identity, "name": inner.get("name") or inner.get("toolName"), "arguments": plain(arguments)}
+
+
+def _any_of(given: Mapping[str, object], keys: Iterable[str], otherwise: object = None) -> object:
+    """The first value that is not empty."""
+    for key in keys:
+        if value := given.get(key):
+            return value
+    return otherwise
 
 
 def plain(value: object) -> object:
@@ -261,12 +275,12 @@ def _tool_answer(part: Mapping[str, object]) -> Message:
     return {
         "role": "tool",
         "content": as_text(answer),
-        "tool_call_id": next((part[key] for key in names if part.get(key)), None),
+        "tool_call_id": _any_of(part, names),
     }
 
 
 def _thought(part: Mapping[str, object]) -> str:
-    said = next((part[key] for key in ("content", "text", "thinking", "summary", "reasoningText") if part.get(key)), "")
+    said = _any_of(part, ("content", "text", "thinking", "summary", "reasoningText"), "")
     if isinstance(said, list):
         return "\n".join(as_text(piece.get("text", "")) for piece in said if isinstance(piece, dict))
     return as_text(said.get("text", "") if isinstance(said, dict) else said)

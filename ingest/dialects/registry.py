@@ -7,13 +7,11 @@ only then from within JSON objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from operator import itemgetter
+from collections.abc import Mapping
 
 from ingest import providers
 from ingest.dialects import (
     claude_code,
-    flattened,
     frameworks,
     laminar,
     langfuse,
@@ -33,8 +31,9 @@ from ingest.dialects import (
     vercel,
 )
 from ingest.dialects.facts import Content, Dialect, Kind, LlmFacts, Reading
-from ingest.dialects.slots import CONTENT_FIELDS, KNOWN, LAST, UNKNOWN, Routes, Slot
-from ingest.dialects.usage import all_input
+from ingest.dialects.plans import Plan, Plans
+from ingest.dialects.slots import CONTENT_FIELDS, Routes
+from ingest.dialects.usage import NOTHING_CACHED, all_input
 from ingest.spans import Attributes, Span
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -57,7 +56,9 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 
 _ROUTES = Routes(DIALECTS, first=otel_genai.DIALECT)
+_PLANS = Plans(_ROUTES, DIALECTS)
 _CONTENT = frozenset(CONTENT_FIELDS)
+_NO_CONTENT = Content()
 
 CONTENT_KEYS = frozenset(key for key, slot in _ROUTES.items() if slot.texts)
 """Attribute keys that hold texts. `holds_text` also knows those of lists that are spread over keys."""
@@ -77,94 +78,42 @@ def holds_fact(key: str) -> bool:
 def read(span: Span) -> Reading:
     """What a span says. Raises nothing: what cannot be read is None."""
     attributes = span.attributes
-    found: dict[str, object] = {}
-    ranks: dict[str, int] = {}
-    texty: list[str] = []
-    unknown: list[str] = []
-    nested: list[tuple[Slot, object]] = []
-    spread: dict[tuple[str, int], list[tuple[flattened.Path, object]]] = {}
-    marked: set[int] = set()
-    routes = _ROUTES
-    for key, value in attributes.items():
-        slot = routes[key]
-        if slot is KNOWN:
-            continue
-        field = slot.field
-        if slot.special:
-            if slot is UNKNOWN:
-                unknown.append(key)
-                continue
-            if slot.texts:
-                texty.append(key)
-            if slot.marks:
-                marked.update(slot.marks)
-            if slot.inside:
-                nested.append((slot, value))
-            if not field:
-                continue
-            if slot.path:
-                spread.setdefault((field, slot.rank), []).append((slot.path, value))
-                continue
-        if slot.rank < ranks.get(field, LAST) and (parsed := slot.parse(value)) is not None:
-            found[field] = parsed
-            ranks[field] = slot.rank
-    for field, rank in sorted(spread, key=itemgetter(1)) if spread else ():
-        if rank < ranks.get(field, LAST):
-            found[field] = flattened.gathered(spread[field, rank])
-            ranks[field] = rank
-        elif field == "output":
-            found["spare_output"] = flattened.gathered(spread[field, rank])
-    if nested:
-        _look_inside(nested, found)
+    plan = _PLANS[tuple(attributes)]
+    found = plan.values(attributes)
+    kind, dialect, by_span = _told_kind(plan, attributes, found)
+    texts: dict[str, object] = {}
+    kept = attributes
+    if plan.texts:
+        texts = {field: found.pop(field) for field in _CONTENT & found.keys()}
+        kept = {key: value for key, value in attributes.items() if key not in plan.texts}
+    if kind is None:
+        kind, dialect = _by_what_is_there(attributes, found, texts)
+    _name_the_step(kind, found, span.name if by_span else None)
+    _tidy(attributes, found, span.scope.name)
+    if span.status == "error" and "error_type" not in found:
+        found["error_type"] = _exception(span)
+    call_id = found.pop("tool_call_id", None)
+    content = _NO_CONTENT
+    if texts or span.events:
+        if (tools := texts.get("tools")) is not None:
+            found["tools_offered"] = messages.tool_names(tools)
+        content = _content(span, kind, texts, found.get("tool"), call_id)
+    return Reading(LlmFacts(kind, dialect, **found), content, kept, plan.unknown)  # type: ignore[arg-type]
+
+
+def _told_kind(plan: Plan, attributes: Attributes, found: dict[str, object]) -> tuple[Kind | None, str | None, bool]:
+    """What the span is, who says so, and whether its name may name its step. Who says anything repairs the values."""
     kind: Kind | None = None
     named: str | None = None
     by_span = False
-    for place in sorted(marked):
-        dialect = DIALECTS[place]
+    for dialect in plan.dialects:
         if said := dialect.kind(attributes):
             if kind is None:
                 kind, named = said, dialect.name
             by_span = by_span or dialect.named
             if dialect.repair:
                 dialect.repair(attributes, found)
-    texts = {field: found.pop(field) for field in found.keys() & _CONTENT} if found else {}
-    if kind is None:
-        kind, named = _by_what_is_there(attributes, found, texts)
-    _name_the_step(kind, found, span.name if by_span else None)
-    _tidy(attributes, found, span.scope.name or "")
-    if "error_type" not in found:
-        found["error_type"] = _exception(span)
-    if (tools := texts.get("tools")) is not None:
-        found["tools_offered"] = messages.tool_names(tools)
-    call_id = found.pop("tool_call_id", None)
-    content = _content(span, kind, texts, found.get("tool"), call_id)
-    return Reading(LlmFacts(kind, named, **found), content, _without(attributes, texty), tuple(unknown))  # type: ignore[arg-type]
-
-
-def _without(attributes: Attributes, texty: list[str]) -> Attributes:
-    if not texty:
-        return attributes
-    left_out = set(texty)
-    return {key: value for key, value in attributes.items() if key not in left_out}
-
-
-def _look_inside(nested: Iterable[tuple[Slot, object]], found: dict[str, object]) -> None:
-    """Fields that no key of their own told, from the JSON objects that may hold them."""
-    open_ = [(inner, value) for slot, value in nested for inner in slot.inside if inner.field not in found]
-    if not open_:
-        return
-    open_.sort(key=lambda pair: pair[0].rank)
-    objects: dict[int, object] = {}
-    for inner, value in open_:
-        if inner.field in found:
-            continue
-        if id(value) not in objects:
-            objects[id(value)] = values.structure(value)
-        if isinstance(at := objects[id(value)], dict):
-            for path in inner.paths:
-                if (parsed := inner.parse(values.within(at, path))) is not None:
-                    found[inner.field] = parsed
-                    break
+    return kind, named, by_span
 
 
 def _by_what_is_there(
@@ -191,8 +140,8 @@ def _name_the_step(kind: Kind, found: dict[str, object], span_name: str | None) 
 def _content(span: Span, kind: Kind, texts: dict[str, object], tool: object, call_id: object) -> Content:
     carried = [(e.name, None, e.attributes) for e in span.events if e.name in messages.CONTENT_EVENTS]
     if kind == "tool":
-        arguments = _first(texts, ("tool_arguments", "input", "raw_input"))
-        result = _first(texts, ("tool_result", "output", "raw_output"))
+        arguments = _first(texts, "tool_arguments", "input", "raw_input")
+        result = _first(texts, "tool_result", "output", "raw_output")
         if carried:
             told_arguments, told_result = messages.tool_from_events(carried)
             arguments, result = arguments or told_arguments, result or told_result
@@ -201,10 +150,10 @@ def _content(span: Span, kind: Kind, texts: dict[str, object], tool: object, cal
     if kind == "embedding":  # vectors are no texts
         texts = {field: value for field, value in texts.items() if field not in ("output", "raw_output")}
     if not texts and not carried:
-        return Content()
+        return _NO_CONTENT
     own = messages.content(
-        _first(texts, ("input", "raw_input")),
-        _first(texts, ("output", "raw_output") if "answer_calls" not in texts else ("output",)),
+        _first(texts, "input", "raw_input"),
+        texts.get("output") if "answer_calls" in texts else _first(texts, "output", "raw_output"),
         texts.get("system"),
         texts.get("tools"),
         texts.get("answer_calls"),
@@ -220,8 +169,11 @@ def _together(own: Content, told: Content) -> Content:
     return Content(own.input_text or told.input_text, own.output_text or told.output_text, own.tools or told.tools)
 
 
-def _first(texts: Mapping[str, object], fields: Iterable[str]) -> object:
-    return next((texts[field] for field in fields if field in texts), None)
+def _first(texts: Mapping[str, object], *fields: str) -> object:
+    for field in fields:
+        if field in texts:
+            return texts[field]
+    return None
 
 
 _TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total")
@@ -233,30 +185,37 @@ def _tidy(attributes: Attributes, found: dict[str, object], scope: str) -> None:
         found["provider"] = providers.canonical(provider, str(attributes.get("server.address", "")))
     if (waited := found.pop("ttft_ms", None)) is not None:
         found.setdefault("ttft_s", waited)
-    given, read, written = (
-        _int(found.get("input_tokens")),
-        _int(found.get("cache_read_tokens")),
-        _int(found.get("cache_write_tokens")),
-    )
-    if (hour := _int(found.get("cache_write_1h_tokens"))) > written:
-        written = found["cache_write_tokens"] = hour
+    if (hour := _int(found, "cache_write_1h_tokens")) > _int(found, "cache_write_tokens"):
+        found["cache_write_tokens"] = hour
     if "input_tokens" in found:
-        total = next((n for key in _TOTALS if (n := values.count(attributes.get(key))) is not None), None)
-        counted = all_input(given, read, written, output=_int(found.get("output_tokens")), total=total, scope=scope)
-        found["input_tokens"] = counted.tokens or None
-        found.setdefault("usage_rule", counted.rule)
+        _count_input(attributes, found, scope)
     if "output_tokens" in found:
-        answered, reasoning = _int(found["output_tokens"]), _int(found.get("reasoning_tokens"))
+        answered, reasoning = _int(found, "output_tokens"), _int(found, "reasoning_tokens")
         found["output_tokens"] = answered + reasoning if reasoning > answered else answered
 
 
-def _int(value: object) -> int:
+def _count_input(attributes: Attributes, found: dict[str, object], scope: str) -> None:
+    given, read, written = (
+        _int(found, "input_tokens"),
+        _int(found, "cache_read_tokens"),
+        _int(found, "cache_write_tokens"),
+    )
+    tokens, rule = given, NOTHING_CACHED
+    if read or written:
+        totals = (values.count(attributes.get(key)) for key in _TOTALS)
+        total = next((total for total in totals if total is not None), None)
+        counted = all_input(given, read, written, output=_int(found, "output_tokens"), total=total, scope=scope)
+        tokens, rule = counted.tokens, counted.rule
+    found["input_tokens"] = tokens or None
+    found.setdefault("usage_rule", rule)
+
+
+def _int(found: Mapping[str, object], field: str) -> int:
+    value = found.get(field)
     return value if isinstance(value, int) else 0
 
 
 def _exception(span: Span) -> str | None:
-    if span.status != "error":
-        return None
     for event in span.events:
         if event.name == "exception" and (said := values.text(event.attributes.get("exception.type"))):
             return said

@@ -37,7 +37,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     ),
     **dict.fromkeys(("reported_cost_usd", "ttft_s", "policy_propensity"), values.real),
     **dict.fromkeys(("policy_candidates", "policy_probabilities"), values.array),
-    **dict.fromkeys(CONTENT_FIELDS, lambda value: None if value == "" else value),
+    **dict.fromkeys(CONTENT_FIELDS, values.said),
     "stream": values.boolean,
     "cache_hit": values.boolean,
     "ttft_ms": values.milliseconds,
@@ -55,7 +55,7 @@ class Inner:
     field: str
     rank: int
     parse: Callable[[object], object]
-    paths: tuple[str, ...]
+    paths: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,6 @@ class Slot:
     texts: bool = False
     marks: tuple[int, ...] = ()
     """The dialects, by their place, that may say what a span with this attribute is."""
-    special: bool = False
-    """Whether there is more to do than to parse one value."""
 
 
 def _parser(dialect: Dialect, field: str) -> Callable[[object], object]:
@@ -84,32 +82,37 @@ def _parser(dialect: Dialect, field: str) -> Callable[[object], object]:
 KNOWN = Slot("", LAST, values.text)
 """A key that is known and not used."""
 
-UNKNOWN = Slot("", LAST, values.text, special=True)
+UNKNOWN = Slot("", LAST, values.text)
 """A key that no dialect knows."""
 
 _MOST_ROUTES = 16384
+_LONGEST_KEY = 1024
+"""Of those that are remembered."""
 
 
 class Routes(dict[str, Slot]):
-    """The slot of every key seen; those that stand in no table are looked up once."""
+    """The slot of every key seen; those that stand in no table are looked up once, and forgotten when too many."""
 
     def __init__(self, dialects: Sequence[Dialect], first: Dialect) -> None:
-        slots, self._prefixes = _tables(dialects, first)
-        super().__init__(slots)
+        self._slots, self._prefixes = _tables(dialects, first)
+        super().__init__(self._slots)
         ignored = [key for dialect in dialects for key in dialect.ignored]
         self._ignored = frozenset(ignored)
         self._ignored_prefixes = tuple(key for key in ignored if key.endswith("."))
 
     def __missing__(self, key: str) -> Slot:
         slot = self._elsewhere(key)
-        if len(self) < _MOST_ROUTES:
+        if len(self) >= _MOST_ROUTES:
+            self.clear()
+            self.update(self._slots)
+        if len(key) <= _LONGEST_KEY:
             self[key] = slot
         return slot
 
     def _elsewhere(self, key: str) -> Slot:
         for start, slot in self._prefixes.items():
             if key.startswith(start) and key[len(start) : len(start) + 1].isdecimal():
-                return replace(slot, path=flattened.path_of(key[len(start) :]), special=True)
+                return replace(slot, path=flattened.path_of(key[len(start) :]))
         if key in self._ignored or key.partition(".")[0] in _GENERAL or key.startswith(self._ignored_prefixes):
             return KNOWN
         return UNKNOWN
@@ -125,7 +128,8 @@ def _tables(dialects: Sequence[Dialect], first: Dialect) -> tuple[dict[str, Slot
         for key, fields in dialect.inside.items():
             for field, paths in fields.items():
                 rank += 1
-                inner.setdefault(key, []).append(Inner(field, _INSIDE + rank, _parser(dialect, field), paths))
+                steps = tuple(tuple(path.split(".")) for path in paths)
+                inner.setdefault(key, []).append(Inner(field, _INSIDE + rank, _parser(dialect, field), steps))
         for field, starts in dialect.indexed.items():
             for start in starts:
                 rank += 1
@@ -144,7 +148,4 @@ def _tables(dialects: Sequence[Dialect], first: Dialect) -> tuple[dict[str, Slot
         for key in dialect.marks:
             known = slots.get(key, KNOWN)
             slots[key] = replace(known, marks=(*known.marks, place))
-    for key, slot in slots.items():
-        if not slot.field or slot.texts or slot.marks or slot.inside:
-            slots[key] = replace(slot, special=True)
     return slots, prefixes

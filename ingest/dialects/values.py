@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterable
 
 import orjson
 
 _NOTHING = {"", "none", "null", "undefined"}
 _LONGEST_NOTHING = 32
+_OPENING = frozenset('{[" \t\r\n')
+"""How a JSON text may begin that holds, or may hold, a structure."""
 
 
 def text(value: object) -> str | None:
@@ -22,9 +25,14 @@ def text(value: object) -> str | None:
     return dumps(value)
 
 
+def said(value: object) -> object:
+    """A value as it came; None for the empty text."""
+    return None if value == "" else value
+
+
 def count(value: object) -> int | None:
     """A number of things: not negative. Doubles and texts of whole numbers count."""
-    found = number(value)
+    found = value if type(value) is int else number(value)
     return None if found is None or found < 0 or found > 2**62 else int(found)
 
 
@@ -59,6 +67,8 @@ def structure(value: object) -> object:
     for _ in range(3):
         if not isinstance(found, str):
             break
+        if found[:1] not in _OPENING:  # a word, or a number at best
+            return None
         try:
             found = orjson.loads(found)
         except orjson.JSONDecodeError:
@@ -74,6 +84,13 @@ def array(value: object) -> str | None:
 
 def dumps(value: object) -> str:
     """JSON text. Keys that are no texts and odd values become texts; a broken surrogate becomes a question mark."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return _dumps_odd(value)
+
+
+def _dumps_odd(value: object) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:  # a lone surrogate, or an integer beyond 64 bits
@@ -113,7 +130,12 @@ def milliseconds(value: object) -> float | None:
 
 def within(value: object, path: str) -> object:
     """What is at "a.b" in nested dicts; None when there is nothing."""
-    for key in path.split("."):
+    return at(value, path.split("."))
+
+
+def at(value: object, path: Iterable[str]) -> object:
+    """What the keys of a path lead to in nested dicts; None when there is nothing."""
+    for key in path:
         if not isinstance(value, dict):
             return None
         value = value.get(key)
