@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from ingest.dialects.facts import LlmFacts
+from ingest.records import record
 from ingest.sights import MODEL_KINDS
 from ingest.trace_tree import TraceSpan, Tree
 
@@ -20,7 +21,7 @@ Decision = dict[str, object]
 """The policy fields of LlmFacts."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inherited:
     """What comes from above a span; `decision` also from beside it. None: nobody says it."""
 
@@ -31,6 +32,9 @@ class Inherited:
     workflow: str | None = None
     agent: str | None = None
     decision: Decision | None = None
+
+
+_NOBODY = Inherited()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,17 +48,22 @@ class _Near:
 
 def inherited(tree: Tree, rows: Collection[str]) -> dict[str, Inherited]:
     """For each span what it inherits. `decision` includes what the span itself carries, completed by others."""
-    carriers = [span for span in tree.order if _carries(span)]
-    found: dict[str, Inherited] = {}
+    found = {root.span_id: _deciding(root, _NOBODY) for root in tree.roots}
     for span in tree.top_down:
-        parent = tree.parents.get(span.span_id)
-        got = _from(tree.spans[parent], found[parent], rows) if parent is not None else Inherited()
-        if _carries(span):
-            got = replace(got, decision=_completed(_decision(span), [got.decision] if got.decision else []))
-        found[span.span_id] = got
-    if carriers:
+        if children := tree.children.get(span.span_id):
+            given = _from(span, found[span.span_id], rows)
+            for child in children:
+                found[child.span_id] = _deciding(child, given)
+    if carriers := [span for span in tree.order if _carries(span)]:
         _take_from_beside(tree, carriers, found)
     return found
+
+
+def _deciding(span: TraceSpan, got: Inherited) -> Inherited:
+    """What a span gets, with the decision that it carries itself."""
+    if not _carries(span):
+        return got
+    return replace(got, decision=_completed(_decision(span), [got.decision] if got.decision else []))
 
 
 def _from(parent: TraceSpan, above: Inherited, rows: Collection[str]) -> Inherited:
@@ -97,7 +106,8 @@ def _take_from_beside(tree: Tree, carriers: list[TraceSpan], found: dict[str, In
     for span in lending:
         decision = _decision(span)
         known[_named(decision)] = _completed(known.get(_named(decision), decision), [decision])
-    nearest = _nearest(tree, {span.span_id for span in lending})
+    lost = any(got.decision is None for got in found.values())
+    nearest = _nearest(tree, {span.span_id for span in lending}) if lost else {}
     done: dict[int, tuple[Decision, Decision]] = {}  # spans share their parents' decisions: each is completed once
     for span in tree.top_down:
         got = found[span.span_id]

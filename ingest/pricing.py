@@ -18,6 +18,7 @@ from ingest.dialects.facts import LlmFacts
 from ingest.prices import names
 from ingest.prices.book import Book, Change, Found, current, installed_document
 from ingest.prices.rates import CLASSES, SAID, STANDARD, Rates, service_tier, slot_of
+from ingest.records import record
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -115,7 +116,7 @@ class Discount:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     """What is to be priced. `input_tokens` holds the cached, audio and image parts, `output_tokens` reasoning, audio
     and images; `cache_write_tokens` holds those kept for 1 hour. `at_ns` when, if known."""
@@ -144,7 +145,7 @@ class Usage:
     """The app answered from a cache of its own: nobody was paid."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """`usd`, or None and why in `unpriced`. `price`: which entry of which list, and the way to it. `parts`: USD by
     class, in the order of `CLASSES`."""

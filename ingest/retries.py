@@ -21,19 +21,26 @@ class Attempt:
     last: str | None
 
 
+_ONLY = Attempt(1, None)
+
+
 def attempts(tree: Tree, sights: Mapping[str, Sequence[str]]) -> dict[str, Attempt]:
     """Call -> its attempt, for calls whose prompt is known. `sights`: call -> all spans that show it."""
     siblings: dict[tuple[str | None, str, str | None], list[TraceSpan]] = {}
-    for call_id in sorted(sights, key=lambda call_id: (tree.spans[call_id].start_ns, call_id)):
-        call = tree.spans[call_id]
-        if call.facts.kind not in MODEL_KINDS:
+    for call in tree.order:
+        if call.facts.kind not in MODEL_KINDS or (shown := sights.get(call.span_id)) is None:
             continue
-        shown = sorted(sights[call_id], key=lambda span_id: (-tree.depth[span_id], span_id))
+        if len(shown) > 1:
+            shown = sorted(shown, key=lambda span_id: (-tree.depth[span_id], span_id))
         prompt = next((digest for span_id in shown if (digest := tree.spans[span_id].input_digest)), None)
-        for parent in {tree.parents.get(span_id) for span_id in shown} if prompt is not None else ():
-            siblings.setdefault((parent, call.facts.kind, prompt), []).append(call)
+        if prompt is not None:
+            for parent in dict.fromkeys(tree.parents.get(span_id) for span_id in shown):
+                siblings.setdefault((parent, call.facts.kind, prompt), []).append(call)
     found: dict[str, Attempt] = {}
     for line in siblings.values():
+        if len(line) == 1:
+            found.setdefault(line[0].span_id, _ONLY)
+            continue
         tried: list[TraceSpan] = []
         for call in line:
             if tried and not _follows(tried[-1], call):

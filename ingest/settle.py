@@ -12,11 +12,13 @@ A step's row has the innermost span's tokens and time; whichever of its spans ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 
 from ingest.dialects.facts import LlmFacts
 from ingest.inheritance import POLICY, Inherited, inherited
 from ingest.pricing import Cost, Prices, usage_of
+from ingest.records import record
 from ingest.retries import Attempt, attempts
 from ingest.sights import MODEL_KINDS, Role, SpanRole, roles
 from ingest.trace_tree import TraceSpan, Tree
@@ -29,10 +31,12 @@ _INPUT = (
 )
 _OUTPUT = ("output_tokens", "reasoning_tokens", "output_audio_tokens", "output_image_tokens")
 _NOT_SHARED = frozenset({*POLICY, "error_type"})
-_SHARED = tuple(name for name in LlmFacts.__dataclass_fields__ if name not in _NOT_SHARED)
+_FIELDS = tuple(LlmFacts.__dataclass_fields__)
+_PLACE = {name: place for place, name in enumerate(_FIELDS)}
+_values_of = attrgetter(*_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A row of `calls`. `facts` are the step's own, with what it inherits. None: unknown."""
 
@@ -88,15 +92,14 @@ def settle(
     tried = attempts(tree, {call_id: shown for call_id, shown in sights.items() if found[call_id].role == "own"})
     from_above = inherited(tree, sights)
     calls = []
-    for call_id, shown in sights.items():
-        outer = sorted(
-            (tree.spans[s] for s in shown if s != call_id), key=lambda s: (-tree.depth[s.span_id], s.span_id)
-        )
-        others = [*visits.get(call_id, ()), *outer]
-        calls.append(
-            _call(tree.spans[call_id], others, found[call_id].role, from_above[call_id], tried.get(call_id), prices)
-        )
-    calls.sort(key=lambda call: (call.start_ns or 0, call.span_id))
+    for span in tree.order:
+        if (shown := sights.get(call_id := span.span_id)) is None:
+            continue
+        others: Sequence[TraceSpan] = visits.get(call_id, ())
+        if len(shown) > 1:
+            outer = (tree.spans[s] for s in shown if s != call_id)
+            others = [*others, *sorted(outer, key=lambda s: (-tree.depth[s.span_id], s.span_id))]
+        calls.append(_call(span, others, found[call_id].role, from_above[call_id], tried.get(call_id), prices))
     for call in calls:
         if call.attempt_of is not None:
             found[call.span_id] = SpanRole(call.span_id, "attempt", call.span_id)
@@ -112,20 +115,15 @@ def settle(
 def _call(
     span: TraceSpan, others: Sequence[TraceSpan], role: Role, above: Inherited, attempt: Attempt | None, prices: Prices
 ) -> Call:
-    half = next((other for other in others if other.start_ns == other.end_ns >= span.end_ns), None)
-    facts = _completed(half.facts, [span, *others]) if half else _completed(span.facts, others)
-    facts = replace(
-        facts,
-        session_id=facts.session_id or above.session_id,
-        user_id=facts.user_id or above.user_id,
-        workflow=facts.workflow or above.workflow,
-        agent=facts.agent or above.agent,
-        **(above.decision or {}),  # type: ignore[arg-type]
-        **(dict.fromkeys((*_INPUT, *_OUTPUT, "reported_cost_usd")) if role == "roll-up" else {}),  # type: ignore[arg-type]
-    )
+    half = None
+    facts = span.facts
+    if others:
+        half = next((other for other in others if other.start_ns == other.end_ns >= span.end_ns), None)
+        facts = _completed(half.facts, [span, *others]) if half else _completed(facts, others)
+    facts = _placed(facts, role, above)
     counted = facts.kind in MODEL_KINDS or (role == "own" and (facts.input_tokens or facts.output_tokens))
     end_ns = half.end_ns if half else span.end_ns
-    richest = max([span, *others], key=lambda s: (_told(s), s is span, s.span_id))
+    richest = max([span, *others], key=lambda s: (_told(s), s is span, s.span_id)) if others else span
     return Call(
         span.span_id,
         above.call_id,
@@ -143,6 +141,30 @@ def _call(
     )
 
 
+def _placed(facts: LlmFacts, role: Role, above: Inherited) -> LlmFacts:
+    """A step's facts with what comes from above, and without the tokens that only repeat those below."""
+    from_above = (
+        ("session_id", facts.session_id, above.session_id),
+        ("user_id", facts.user_id, above.user_id),
+        ("workflow", facts.workflow, above.workflow),
+        ("agent", facts.agent, above.agent),
+    )
+    changes: dict[str, object] = {name: given for name, own, given in from_above if not own and own != given}
+    if above.decision:
+        changes.update(above.decision)
+    if role == "roll-up":
+        changes.update(dict.fromkeys((*_INPUT, *_OUTPUT, "reported_cost_usd")))
+    return _changed(facts, changes) if changes else facts
+
+
+def _changed(facts: LlmFacts, changes: Mapping[str, object]) -> LlmFacts:
+    """What `dataclasses.replace` gives, which for so many fields takes ten times as long."""
+    values = list(_values_of(facts))
+    for name, value in changes.items():
+        values[_PLACE[name]] = value
+    return LlmFacts(*values)
+
+
 def _told(span: TraceSpan) -> tuple[bool, int]:
     """How much a span tells: prompt and answer before one of the two, then by length."""
     return bool(span.input_chars and span.output_chars), span.input_chars + span.output_chars
@@ -153,13 +175,17 @@ def _completed(facts: LlmFacts, others: Sequence[TraceSpan]) -> LlmFacts:
 
     Counts of input and of output each come from one sight where one's parts do not fit into another's total.
     """
-    missing: dict[str, object] = {}
-    for name in _SHARED:
-        if getattr(facts, name) is None:
-            missing[name] = next((v for other in others if (v := getattr(other.facts, name)) is not None), None)
-    if not any(value is not None for value in missing.values()):
+    missing = [name for name, value in zip(_FIELDS, _values_of(facts), strict=True) if value is None]
+    told: dict[str, object] = {}
+    for name in missing:
+        if name not in _NOT_SHARED:
+            for other in others:
+                if (value := getattr(other.facts, name)) is not None:
+                    told[name] = value
+                    break
+    if not told:
         return facts
-    whole = replace(facts, **missing)  # type: ignore[arg-type]
+    whole = _changed(facts, told)
     cached = (whole.cache_read_tokens or 0) + (whole.cache_write_tokens or 0)
     if whole.input_tokens is not None and cached > whole.input_tokens:
         whole = _counts_of_one(whole, [facts, *(other.facts for other in others)], _INPUT)
@@ -170,7 +196,7 @@ def _completed(facts: LlmFacts, others: Sequence[TraceSpan]) -> LlmFacts:
 
 def _counts_of_one(whole: LlmFacts, sights: Sequence[LlmFacts], names: Sequence[str]) -> LlmFacts:
     fullest = max(sights, key=lambda facts: getattr(facts, names[0]) or 0)
-    return replace(whole, **{name: getattr(fullest, name) for name in names})
+    return _changed(whole, {name: getattr(fullest, name) for name in names})
 
 
 def _status(span: TraceSpan, facts: LlmFacts, others: Sequence[TraceSpan]) -> str | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ingest.records import record
 from ingest.trace_tree import TraceSpan, Tree
 
 Role = Literal["own", "attempt", "roll-up", "duplicate"]
@@ -28,7 +29,7 @@ _TWICE = ("agent", "tool")
 """Kinds that a framework and a client, or a client and a server, both record."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpanRole:
     """What a span is to the totals. `call_id` None: a model's roll-up, which has no row."""
 
@@ -66,35 +67,55 @@ def roles(tree: Tree, elsewhere: Mapping[str, str] | None = None) -> dict[str, S
 
     `elsewhere`: span -> the span, of this trace or of another, that shows the same call and is no ancestor of it.
     """
-    told = {**_told_by_spans(tree.order), **(elsewhere or {})}
+    told = {**(elsewhere or {}), **_told_by_spans(tree.order)}
     found: dict[str, SpanRole] = {}
-    below: dict[str, _Below] = {}
+    below: dict[str, _Below] = {}  # of the spans that have something to tell of what is below them, or are a call
     for span in reversed(tree.top_down):
-        parts = [below.pop(c.span_id) for c in tree.children.get(span.span_id, ()) if c.span_id in below]
-        under = parts[0] if parts else _Below()
-        for part in parts[1:]:
-            under.add(part)
-        if span.span_id in told:
-            pass
-        elif span.facts.kind in MODEL_KINDS:
-            role = _model_role(span, under, found)
-            if role.role == "own":
-                under.count(span)
-            under = _Below(free=[span], sums=under.sums)
-            found[span.span_id] = role
-        elif span.facts.kind != "other":
-            rolls_up = span.usage != (None, None) and bool(under.sums)
-            found[span.span_id] = SpanRole(span.span_id, "roll-up" if rolls_up else "own", span.span_id)
-            if not rolls_up:
-                under.count(span)
-            if span.facts.kind in _BARRIERS:
-                under = _Below(barred=_joined(under.barred, under.free), sums=under.sums)
-        below[span.span_id] = under
+        under: _Below | None = None
+        for child in tree.children.get(span.span_id, ()):
+            if (part := below.pop(child.span_id, None)) is not None:
+                if under is None:
+                    under = part
+                else:
+                    under.add(part)
+        if span.span_id not in told and span.facts.kind != "other":
+            under = _seen(span, under, found)
+        if under is not None:
+            below[span.span_id] = under
+    _repeat(told, tree, found)
+    _merge_twice_recorded(tree, found)
+    _repeat(told, tree, found)  # what they repeat may be merged now
+    return found
+
+
+def _repeat(told: Mapping[str, str], tree: Tree, found: dict[str, SpanRole]) -> None:
     for span_id, same in told.items():
         call_id = found[same].call_id if same in tree.spans else same
         found[span_id] = SpanRole(span_id, "duplicate" if call_id else "roll-up", call_id)
-    _merge_twice_recorded(tree, found)
-    return found
+
+
+def _seen(span: TraceSpan, under: _Below | None, found: dict[str, SpanRole]) -> _Below | None:
+    """Gives a span its role by what is below it; what there is then, seen from above the span."""
+    span_id, kind = span.span_id, span.facts.kind
+    if kind in MODEL_KINDS:
+        role = SpanRole(span_id, "own", span_id) if under is None else _model_role(span, under, found)
+        found[span_id] = role
+        seen = _Below([span]) if under is None else _Below([span], sums=under.sums)
+        if role.role == "own":
+            seen.count(span)
+        return seen
+    if under is None:
+        found[span_id] = SpanRole(span_id, "own", span_id)
+        if span.usage == (None, None):
+            return None
+        under = _Below()
+        under.count(span)
+        return under
+    rolls_up = bool(under.sums) and span.usage != (None, None)
+    found[span_id] = SpanRole(span_id, "roll-up" if rolls_up else "own", span_id)
+    if not rolls_up:
+        under.count(span)
+    return _Below(barred=_joined(under.barred, under.free), sums=under.sums) if kind in _BARRIERS else under
 
 
 def _model_role(span: TraceSpan, below: _Below, found: dict[str, SpanRole]) -> SpanRole:
@@ -166,20 +187,20 @@ def _keys(span: TraceSpan) -> list[tuple[object, ...]]:
 def _merge_twice_recorded(tree: Tree, found: dict[str, SpanRole]) -> None:
     """A tool in a tool of the same name, with nothing but plumbing between, is one run that two instrumentations or two
     services recorded; an agent likewise. In one convention and service it is a step that calls its like."""
-    above: dict[str, TraceSpan | None] = {}  # span -> the nearest step above it; a model call in between hides it
+    above: dict[str, TraceSpan] = {}  # span -> the nearest step above it; a model call in between hides it
     steps: dict[str, int] = {}
     for span in tree.top_down:
-        parent = tree.parents.get(span.span_id)
-        step = None
-        if parent is not None:
-            kind = tree.spans[parent].facts.kind
-            step = above[parent] if kind in ("other", "chain") else tree.spans[parent] if kind in _TWICE else None
-        above[span.span_id] = step
-        if step is not None and span.facts.kind in _TWICE:
-            steps[step.span_id] = steps.get(step.span_id, 0) + 1
-    for span in tree.top_down:
-        step = above[span.span_id]
-        if step is None or steps.get(step.span_id) != 1 or span.facts.kind != step.facts.kind:
+        if not (children := tree.children.get(span.span_id)):
+            continue
+        kind = span.facts.kind
+        step = span if kind in _TWICE else above.get(span.span_id) if kind in ("other", "chain") else None
+        if step is not None:
+            above.update(dict.fromkeys((child.span_id for child in children), step))
+            inner = sum(child.facts.kind in _TWICE for child in children)
+            steps[step.span_id] = steps.get(step.span_id, 0) + inner
+    for span_id, step in above.items():
+        span = tree.spans[span_id]
+        if steps[step.span_id] != 1 or span.facts.kind != step.facts.kind:
             continue
         if (span.facts.dialect, span.service) == (step.facts.dialect, step.service):
             continue

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 
 from ingest.dialects.facts import LlmFacts
+from ingest.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TraceSpan:
     """A span as the settler sees it. `start_ns` and `end_ns` are raw."""
 
@@ -40,31 +42,46 @@ class TraceSpan:
         return self.status == "error" or self.facts.error_type is not None
 
 
+_start_and_id = attrgetter("start_ns", "span_id")
+
+
 class Tree:
     """Parents and children. A span whose parent is missing, or is below itself, is a root."""
 
     def __init__(self, spans: Iterable[TraceSpan]) -> None:
-        self.order = sorted(spans, key=lambda span: (span.start_ns, span.span_id))
+        self.order = sorted(spans, key=_start_and_id)
         """By start and id."""
         self.spans = {span.span_id: span for span in self.order}
         self.parents = {
             span.span_id: parent for span in self.order if (parent := span.parent_span_id) and parent in self.spans
         }
-        self._cut_cycles()
+        self._descend()
+        if len(self.top_down) < len(self.order):
+            self._cut_cycles()
+            self._descend()
+
+    def _descend(self) -> None:
+        self.roots: list[TraceSpan] = []
         self.children: dict[str, list[TraceSpan]] = {}
         for span in self.order:
-            if (above := self.parents.get(span.span_id)) is not None:
+            if (above := self.parents.get(span.span_id)) is None:
+                self.roots.append(span)
+            else:
                 self.children.setdefault(above, []).append(span)
-        self.roots = [span for span in self.order if span.span_id not in self.parents]
-        self.top_down: list[TraceSpan] = []
-        """Every span before all that are below it."""
-        self.depth: dict[str, int] = {}
-        stack = [(span, 0) for span in reversed(self.roots)]
-        while stack:
-            span, depth = stack.pop()
-            self.top_down.append(span)
-            self.depth[span.span_id] = depth
-            stack.extend((child, depth + 1) for child in reversed(self.children.get(span.span_id, ())))
+        self.top_down = list(self.roots)
+        """Every span before all that are below it; those in a circle, and below one, are not reached."""
+        for span in self.top_down:  # which grows meanwhile
+            if below := self.children.get(span.span_id):
+                self.top_down.extend(below)
+
+    @cached_property
+    def depth(self) -> dict[str, int]:
+        """How many spans are above one."""
+        found = dict.fromkeys((root.span_id for root in self.roots), 0)
+        for span in self.top_down:
+            for child in self.children.get(span.span_id, ()):
+                found[child.span_id] = found[span.span_id] + 1
+        return found
 
     def _cut_cycles(self) -> None:
         ending: set[str] = set()  # spans whose way up is known to end
