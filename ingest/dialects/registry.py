@@ -17,6 +17,7 @@ from ingest.dialects import (
     langfuse,
     langsmith,
     litellm,
+    logfire,
     messages,
     mlflow,
     openinference,
@@ -37,6 +38,7 @@ from ingest.dialects.usage import NOTHING_CACHED, all_input
 from ingest.spans import Attributes, Span
 
 DIALECTS: tuple[Dialect, ...] = (
+    logfire.DIALECT,
     openinference.DIALECT,
     langfuse.DIALECT,
     langsmith.DIALECT,
