@@ -80,16 +80,22 @@ def metric_points(request: _Object) -> int:
     return points
 
 
-def objects(item: _Object, name: str) -> list[_Object]:
-    """The objects listed under a name in either spelling. Raises DecodeError when that is not a list of objects."""
+def groups(request: _Object, name: str) -> list[object]:
+    """What a request lists under a name in either spelling; what is no object among it is malformed. Raises DecodeError
+    when it is no list, or lists no object at all."""
     try:
-        return list(_objects(item, name))
+        found = list(_entries(request, name))
     except _MalformedError as error:
         raise DecodeError(f"not an OTLP/JSON request: {error}") from None
+    if found and not any(isinstance(entry, dict) for entry in found):
+        raise DecodeError(f"not an OTLP/JSON request: {name} is not a list of objects")
+    return found
 
 
-def redacted(group: _Object, scopes: str) -> dict[str, int]:
+def redacted(group: object, scopes: str) -> dict[str, int]:
     """The counts in a resource group that tells of redactions (see redactions.py); empty for any other."""
+    if not isinstance(group, dict):
+        return {}
     resource = group.get("resource")
     try:
         found = _attributes(_get(resource, "attributes")) if isinstance(resource, dict) else {}
@@ -101,8 +107,8 @@ def redacted(group: _Object, scopes: str) -> dict[str, int]:
 def redactions_in(request: _Object, signal: str) -> dict[str, int]:
     """What the last resource group of a request tells of redactions."""
     frames = ("resourceSpans", "scopeSpans") if signal == "traces" else ("resourceLogs", "scopeLogs")
-    groups = objects(request, frames[0])
-    return redacted(groups[-1], frames[1]) if groups else {}
+    found = groups(request, frames[0])
+    return redacted(found[-1], frames[1]) if found else {}
 
 
 def from_base64(text: str) -> bytes:
@@ -150,31 +156,38 @@ def _records(
 ) -> Iterator[tuple[dict[str, object], Scope, _Object]]:
     """Each record with its resource's attributes and its scope. A malformed group costs only its own records.
 
-    Raises DecodeError when the groups of resources are no list of objects.
+    Raises DecodeError when the groups of resources are no list.
     """
-    for by_resource in objects(request, names[0]):
+    for by_resource in _good(groups(request, names[0]), names[0], problems):
         try:
             resource = _attributes(_get(_object(by_resource, "resource"), "attributes"))
-            scopes = _objects(by_resource, names[1])
+            scopes = _entries(by_resource, names[1])
         except _MalformedError as error:
-            _reject(_entries(_get(by_resource, names[1]), names[2]), f"malformed resource: {error}", problems)
+            _reject(_records_in(_get(by_resource, names[1]), names[2]), f"malformed resource: {error}", problems)
             continue
-        for by_scope in scopes:
+        for by_scope in _good(scopes, names[1], problems):
             try:
                 scope = _object(by_scope, "scope")
                 named = Scope(_text(scope.get("name")), _text(scope.get("version")))
             except _MalformedError as error:
-                _reject(_entries([by_scope], names[2]), f"malformed scope: {error}", problems)
+                _reject(_records_in([by_scope], names[2]), f"malformed scope: {error}", problems)
                 continue
             records = _get(by_scope, names[2])
-            for record in records if isinstance(records, list) else [] if records is None else [records]:
-                if isinstance(record, dict):
-                    yield resource, named, record
-                else:
-                    _reject(1, f"malformed: {names[2]} is not a list of objects", problems)
+            entries = records if isinstance(records, list) else [] if records is None else [records]
+            for record in _good(entries, names[2], problems):
+                yield resource, named, record
 
 
-def _entries(scopes: object, name: str) -> int:
+def _good(entries: Sequence[object], name: str, problems: Problems) -> Iterator[_Object]:
+    """The objects; anything else is rejected."""
+    for entry in entries:
+        if isinstance(entry, dict):
+            yield entry
+        else:
+            problems.reject(f"malformed: {name} is not a list of objects")
+
+
+def _records_in(scopes: object, name: str) -> int:
     """How many records a malformed group seems to hold."""
     groups = scopes if isinstance(scopes, list) else []
     lists = [_get(group, name) for group in groups if isinstance(group, dict)]
@@ -231,10 +244,17 @@ def _snake(name: str) -> str:
 
 
 def _objects(item: _Object, name: str) -> Sequence[_Object]:
+    value = _entries(item, name)
+    if not all(isinstance(entry, dict) for entry in value):
+        raise _MalformedError(f"{name} is not a list of objects")
+    return value  # type: ignore[return-value]  # checked
+
+
+def _entries(item: _Object, name: str) -> Sequence[object]:
     value = _get(item, name)
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+    if not isinstance(value, list):
         raise _MalformedError(f"{name} is not a list of objects")
     return value
 

@@ -41,7 +41,7 @@ def edited(body: bytes, signal: str, wishes: Wishes, problems: Problems) -> byte
     if signal == "metrics":
         return _counted_only(otlp_json.metric_points(request))
     names = _FRAMES[signal]
-    groups: list[Any] = list(otlp_json.objects(request, names[0][0]))
+    groups: list[Any] = otlp_json.groups(request, names[0][0])
     known = merged(otlp_json.redacted(group, names[1][0]) for group in groups)
     groups = [group for group in groups if not otlp_json.redacted(group, names[1][0])]
     if wishes.redactor is not None or wishes.denied_keys or wishes.denied_prefixes:

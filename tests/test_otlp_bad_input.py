@@ -86,6 +86,9 @@ def test_a_malformed_json_span_costs_only_itself(field, value):
         ),
         ({"scopeSpans": "x"}, 1, "malformed resource: scopeSpans is not a list of objects"),
         ({"scopeSpans": [{"scope": {"name": 5}, "spans": [span()] * 3}]}, 3, "malformed scope: a text is not a string"),
+        (7, 1, "malformed: resourceSpans is not a list of objects"),
+        (None, 1, "malformed: resourceSpans is not a list of objects"),
+        ({"scopeSpans": [5, [], "x"]}, 3, "malformed: scopeSpans is not a list of objects"),
         ({"scopeSpans": [{"spans": {"a": 1}}]}, 1, "invalid trace id"),
         ({"scopeSpans": [{"spans": [7, None]}]}, 2, "malformed: spans is not a list of objects"),
     ],
@@ -97,6 +100,12 @@ def test_a_malformed_group_costs_only_its_own_spans(bad, rejected, why):
     assert len(batch.spans) == 2
     assert batch.rejected == rejected
     assert batch.problems[0].startswith(why)
+
+
+def test_a_malformed_scope_costs_nothing_beside_it():
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span()]}, 7, {"spans": [span()]}]}]}).encode()
+    batch = otlp.decode(body, "traces", "json")
+    assert (len(batch.spans), batch.rejected) == (2, 1)
 
 
 def test_values_nested_without_end_cost_only_their_span():

@@ -23,6 +23,10 @@ ODD: list[Any] = [
     *(None, "", 0, -1, 1.5, True, [], {}, "x", [1], {"a": 1}, "9" * 30, [[[]]], 1e308, 2**70, float("nan")),
     *({"key": 5, "value": []}, {"values": 3}, {"stringValue": ["x"]}, {"bytesValue": "?"}, {"intValue": "x"}),
 ]
+FRAMES = {
+    "traces": ("resourceSpans", "scopeSpans", "spans"),
+    "logs": ("resourceLogs", "scopeLogs", "logRecords"),
+}
 BODIES = [
     record
     for case in corpus.cases(corpus.GOLDEN)
@@ -69,6 +73,32 @@ def test_a_damaged_request_is_edited_or_refused(seed):
             assert [s.span_id for s in after.spans] == [s.span_id for s in before.spans]
             assert (len(after.logs), after.rejected) == (len(before.logs), before.rejected)
             assert policy.apply(kept, signal, encoding) is kept
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_malformed_frames_cost_only_themselves(policy, signal):
+    """And what they hold instead is edited like all else."""
+    frames, scopes, records = FRAMES[signal]
+    ids = {"traceId": "a0" * 16, "spanId": "0f" * 8}
+    good = {scopes: [{records: [ids]}, "ann@example.com", {records: [ids, "ann@example.com"]}]}
+    body = json.dumps({frames: [good, "ann@example.com", None, [], {scopes: "ann@example.com"}]}).encode()
+    before = otlp.decode(body, signal, "json")
+    kept = policy.apply(body, signal, "json")
+    after = otlp.decode(kept, signal, "json")
+    assert (len(before.spans), len(before.logs), before.rejected) in ((2, 0, 6), (0, 2, 6))
+    assert (len(after.spans), len(after.logs), after.rejected) == (len(before.spans), len(before.logs), 6)
+    assert b"ann@example.com" not in kept
+    assert policy.apply(kept, signal, "json") is kept
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("body", [b"nonsense", b"[]", b'{"resourceSpans": "x"}', b'{"resourceSpans": [3]}'])
+def test_what_is_no_request_is_refused(policy, body):
+    with pytest.raises(otlp.DecodeError):
+        otlp.decode(body, "traces", "json")
+    with pytest.raises(otlp.DecodeError):
+        policy.apply(body, "traces", "json")
 
 
 def test_there_is_something_to_damage():
