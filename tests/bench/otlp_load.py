@@ -6,7 +6,7 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -105,9 +105,16 @@ def number(key: str, value: int) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(int_value=value))
 
 
-def send(url: str, requests: Sequence[bytes], connections: int = 4, rate: float | None = None) -> Sent:
+def send(
+    url: str,
+    requests: Sequence[bytes],
+    connections: int = 4,
+    rate: float | None = None,
+    headers: Mapping[str, str] = {},
+) -> Sent:
     """POST all bodies over a few keep-alive connections; `rate` in spans per second spaces them evenly. A refused
     request (503) is repeated until it is taken. Raises AssertionError on any other answer than 200."""
+    fields = {"content-type": "application/x-protobuf", **headers}
     address = urlsplit(url)
     lock, waiting = threading.Lock(), iter(enumerate(requests))
     began = time.perf_counter()
@@ -126,7 +133,7 @@ def send(url: str, requests: Sequence[bytes], connections: int = 4, rate: float 
                 time.sleep(max(0.0, began + place * BATCH / rate - time.perf_counter()))
             start = time.perf_counter()
             while True:
-                connection.request("POST", address.path, body, {"content-type": "application/x-protobuf"})
+                connection.request("POST", address.path, body, fields)
                 answer = connection.getresponse()
                 answer.read()
                 if answer.status != 503:
