@@ -105,8 +105,7 @@ def log_wealth(sums: Floats, sizes: Floats, bet: Bet, mean: float, alpha: float)
 def by_group(evidence: Evidence, scores: Floats) -> tuple[Floats, Floats]:
     """(g,) sums and (g,) sizes."""
     _, inverse = np.unique(evidence.groups, return_inverse=True)
-    sums: Floats = np.bincount(inverse, weights=scores)
-    return sums, np.bincount(inverse).astype(np.float64)
+    return np.bincount(inverse, weights=scores).astype(np.float64), np.bincount(inverse).astype(np.float64)
 
 
 def _plan(earlier: Evidence, policy: Floats, alpha: float) -> Bet:
