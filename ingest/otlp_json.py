@@ -349,7 +349,7 @@ def _whole(inner: object, _: int) -> int:
 
 
 def _float(inner: object, _: int) -> float:
-    if isinstance(inner, int | float | str) and not isinstance(inner, bool):
+    if isinstance(inner, (int, float, str)) and not isinstance(inner, bool):
         try:
             return float(inner)
         except (ValueError, OverflowError):

@@ -7,7 +7,7 @@ names of unknown keys. No other text is kept, be its key known or not. Hence eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 
@@ -152,17 +152,15 @@ def sizes(span: Span, content: Content) -> tuple[int, int]:
     return len(content.input_text or ""), len(content.output_text or "")
 
 
-def scores(span: Span) -> Iterator[Score | None]:
+def scores(span: Span) -> Iterable[Score | None]:
     """The scores that a span carries, sealed or not: see `span_scores.of_span`."""
     told = span.attributes.get(SEALED)
     if not isinstance(told, str):
-        yield from span_scores.of_span(span)
-        return
+        return span_scores.of_span(span)
     try:
-        found = [None if score is None else Score(**score) for score in orjson.loads(told).get("scores", ())]
+        return [None if score is None else Score(**score) for score in orjson.loads(told).get("scores", ())]
     except (ValueError, TypeError, AttributeError):  # not by us
-        return
-    yield from found
+        return ()
 
 
 def seal_resource(attributes: Attributes) -> dict[str, object]:
@@ -204,4 +202,4 @@ def _is_plain(value: object) -> bool:
     """A name, a number or a flag, or a short list of them."""
     if isinstance(value, list):
         return len(value) <= _PLAIN_LIST and all(_is_plain(item) and not isinstance(item, list) for item in value)
-    return name(value) is not None if isinstance(value, str) else isinstance(value, int | float)
+    return name(value) is not None if isinstance(value, str) else isinstance(value, (int, float))

@@ -10,7 +10,7 @@ attributes is told from a step that judges itself by its kind: a step (a model c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ingest.dialects.values import number, text
 from ingest.scores import score_id
@@ -23,12 +23,18 @@ JUDGES = {"human": "human", "llm": "judge", "code": "check"}
 _FORMS = (("evaluations", "evaluation"), ("annotations", "annotation"))
 _SCOPES = ("", "trace.", "session.")
 _FIRST = tuple((f"{scope}{many}.0.{one}.name", scope, many, one) for scope in _SCOPES for many, one in _FORMS)
+_MARKS = frozenset({"gen_ai.evaluation.name", *(first for first, *_ in _FIRST)})
+"""Of these a span has one whose attributes judge anything."""
 _STEPS = {"llm", "embedding", "agent", "chain", "tool", "retriever", "reranker", "guardrail", "prompt"}
 _MOST = 1000  # judgements of one form; numbers must be without gaps
 
 
-def of_span(span: Span) -> Iterator[Score | None]:
+def of_span(span: Span) -> Iterable[Score | None]:
     """All scores of a span; None for one that names nothing, judges nothing, or has no target."""
+    return _told(span) if span.events or not _MARKS.isdisjoint(span.attributes) else ()
+
+
+def _told(span: Span) -> Iterator[Score | None]:
     for event in span.events:
         if event.name == EVALUATION:
             trace_id, span_id = _target(span, carrier=bool(span.links) and not _is_step(span))

@@ -181,7 +181,7 @@ def _object(found: dict[str, object], role: str, depth: int) -> list[Message]:
     if "role" in found or "lc" in found:
         return parts.message(found, role)
     instructions = next((found[k] for k in ("system", "instructions", "system_instruction") if found.get(k)), None)
-    before = canonical(instructions, "system") if isinstance(instructions, str | list) else []
+    before = canonical(instructions, "system") if isinstance(instructions, (str, list)) else []
     for key in _LISTS:
         if isinstance(inner := found.get(key), list):
             return [*before, *canonical(inner, role, depth + 1)]
@@ -190,12 +190,12 @@ def _object(found: dict[str, object], role: str, depth: int) -> list[Message]:
             return canonical(inner, role, depth + 1)
     for key in ("input", "prompt", "output"):
         if (
-            isinstance(inner := found.get(key), str | list | dict)
+            isinstance(inner := found.get(key), (str, list, dict))
             and inner
             and (len(found) == 1 or "model" in found or before)
         ):
             return [*before, *canonical(inner, role, depth + 1)]
-    if isinstance(found.get("message"), dict | str):
+    if isinstance(found.get("message"), (dict, str)):
         return _choice(found)
     return parts.message(found, role)
 
@@ -204,7 +204,7 @@ def _item(item: object, role: str, depth: int) -> list[Message]:
     found = structure(item) if isinstance(item, str) and item.startswith("{") else item
     if isinstance(found, dict):
         inner = found.get("message")
-        if isinstance(inner, dict | str) and "role" not in found and len(found) > 1:
+        if isinstance(inner, (dict, str)) and "role" not in found and len(found) > 1:
             return _choice(found)
         if found.get("type") in ("function_call", "reasoning"):
             role = "assistant"

@@ -103,7 +103,7 @@ def message(given: Mapping[str, object], role: str) -> list[Message]:
                 texts.append(as_text(item))
                 continue
             part = _typed(item)
-            kind = as_text(said) if isinstance(said := part.get("type"), list | dict) else said
+            kind = as_text(said) if isinstance(said := part.get("type"), (list, dict)) else said
             if kind in _TEXT_TYPES or (kind is None and ("text" in part or "content" in part)):
                 texts.append(as_text(_any_of(part, ("content", "text", "refusal"), "")))
             elif kind in _CALL_TYPES or (kind is None and "name" in part and not _ARGUMENTS.isdisjoint(part)):

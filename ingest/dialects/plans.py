@@ -77,11 +77,14 @@ class Plan:
                 continue
             if key not in objects:
                 objects[key] = structure(attributes[key])
-            if isinstance(whole := objects[key], dict):
-                for path in paths:
-                    if (parsed := parse(at(whole, path))) is not None:
-                        found[field] = parsed
-                        break
+            whole = objects[key]
+            if not isinstance(whole, dict):
+                continue
+            for path in paths:
+                value = whole.get(path[0]) if len(path) == 1 else at(whole, path)
+                if value is not None and (parsed := parse(value)) is not None:
+                    found[field] = parsed
+                    break
 
 
 class Plans(dict[tuple[str, ...], Plan]):

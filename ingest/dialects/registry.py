@@ -84,10 +84,12 @@ def read(span: Span) -> Reading:
     found = plan.values(attributes)
     kind, dialect, by_span = _told_kind(plan, attributes, found)
     texts: dict[str, object] = {}
-    kept = attributes
+    kept: Attributes | dict[str, object] = attributes
     if plan.texts:
         texts = {field: found.pop(field) for field in _CONTENT & found.keys()}
-        kept = {key: value for key, value in attributes.items() if key not in plan.texts}
+        kept = dict(attributes)
+        for key in plan.texts:
+            del kept[key]
     if kind is None:
         kind, dialect = _by_what_is_there(attributes, found, texts)
     _name_the_step(kind, found, span.name if by_span else None)
@@ -187,11 +189,12 @@ def _tidy(attributes: Attributes, found: dict[str, object], scope: str) -> None:
         found["provider"] = providers.canonical(provider, str(attributes.get("server.address", "")))
     if (waited := found.pop("ttft_ms", None)) is not None:
         found.setdefault("ttft_s", waited)
-    if (hour := _int(found, "cache_write_1h_tokens")) > _int(found, "cache_write_tokens"):
-        found["cache_write_tokens"] = hour
+    hour = "cache_write_1h_tokens"
+    if hour in found and _int(found, hour) > _int(found, "cache_write_tokens"):
+        found["cache_write_tokens"] = found[hour]
     if "input_tokens" in found:
         _count_input(attributes, found, scope)
-    if "output_tokens" in found:
+    if "output_tokens" in found and "reasoning_tokens" in found:
         answered, reasoning = _int(found, "output_tokens"), _int(found, "reasoning_tokens")
         found["output_tokens"] = answered + reasoning if reasoning > answered else answered
 

@@ -20,7 +20,7 @@ def text(value: object) -> str | None:
         return value if len(value) > _LONGEST_NOTHING or value.strip().lower() not in _NOTHING else None
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return str(value)
     return dumps(value)
 
@@ -61,19 +61,17 @@ def boolean(value: object) -> bool | None:
     return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
 
 
-def structure(value: object) -> object:
+def structure(value: object, depth: int = 3) -> object:
     """A list or dict, also when sent as JSON, as JSON within JSON, or as Python's repr; else None."""
-    found = value
-    for _ in range(3):
-        if not isinstance(found, str):
-            break
-        if found[:1] not in _OPENING:  # a word, or a number at best
-            return None
-        try:
-            found = orjson.loads(found)
-        except orjson.JSONDecodeError:
-            return _from_repr(found)
-    return found if isinstance(found, list | dict) else None
+    if not isinstance(value, str):
+        return value if isinstance(value, (list, dict)) else None
+    if value[:1] not in _OPENING or not depth:  # a word, or a number at best
+        return None
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return _from_repr(value)
+    return found if isinstance(found, (list, dict)) else structure(found, depth - 1)
 
 
 def array(value: object) -> str | None:
@@ -109,7 +107,7 @@ def _from_repr(value: str) -> object:
         found = ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, list | dict) else None
+    return found if isinstance(found, (list, dict)) else None
 
 
 def unquoted(value: object) -> object:
