@@ -1,7 +1,7 @@
 """Cases of real telemetry: the request bodies that instrumentations sent, and beside them what the applications did.
 
 A case is a folder with `truth.json` and `payloads/`, as in tests/golden/otlp. The environment variable
-RETROUTE_OTLP_CORPUS can name a larger collection of the same layout.
+OTLP_CORPUS can name a larger collection of the same layout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ingest.lake import Lake
 from ingest.options import ConverterOptions
 
 GOLDEN = Path(__file__).parent / "golden" / "otlp"
-FOLDER = os.environ.get("RETROUTE_OTLP_CORPUS")
+FOLDER = os.environ.get("OTLP_CORPUS")
 """The larger collection, where there is one."""
 
 _SIGNALS = ("traces", "logs", "metrics")

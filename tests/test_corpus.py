@@ -1,6 +1,6 @@
 """Real telemetry of many instrumentations -> exactly the calls that were made, with what the wire says of each.
 
-The cases in tests/golden/otlp always run. Where RETROUTE_OTLP_CORPUS names a larger collection with its own scorer
+The cases in tests/golden/otlp always run. Where OTLP_CORPUS names a larger collection with its own scorer
 (`score.py`), that runs too, and must leave nothing unread but what is listed here with its reason.
 """
 
@@ -175,7 +175,7 @@ def plain(value: object) -> object:
 @pytest.fixture(scope="module")
 def scorer() -> ModuleType:
     if not corpus.FOLDER:
-        pytest.skip("RETROUTE_OTLP_CORPUS names no collection")
+        pytest.skip("OTLP_CORPUS names no collection")
     path = Path(corpus.FOLDER) / "score.py"
     spec = importlib.util.spec_from_file_location("corpus_scorer", path)
     assert spec is not None

@@ -1,6 +1,6 @@
 """Real telemetry gives the same calls whatever its order, however it is split into requests, however often it is sent.
 
-Runs on the cases in tests/golden/otlp, and on the larger collection where RETROUTE_OTLP_CORPUS names one.
+Runs on the cases in tests/golden/otlp, and on the larger collection where OTLP_CORPUS names one.
 """
 
 from __future__ import annotations

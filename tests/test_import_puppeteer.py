@@ -125,9 +125,9 @@ def test_a_missing_log_is_named(run):
     assert item.problem == "model_query.log is missing; the run is not imported"
 
 
-@pytest.mark.skipif("RETROUTE_PUPPETEER_RUN" not in os.environ, reason="RETROUTE_PUPPETEER_RUN names no run folder")
+@pytest.mark.skipif("PUPPETEER_RUN" not in os.environ, reason="PUPPETEER_RUN names no run folder")
 def test_the_published_example_run_is_read_to_the_token():
-    spans = puppeteer.run_spans(Path(os.environ["RETROUTE_PUPPETEER_RUN"]), None)
+    spans = puppeteer.run_spans(Path(os.environ["PUPPETEER_RUN"]), None)
     used = [s.attributes.get(f"gen_ai.usage.{way}_tokens") or 0 for s in spans for way in ("input", "output")]
     steps = [s for s in spans if s.attributes["gen_ai.operation.name"] == "invoke_agent"][1:]
     assert (sum(used), len(steps)) == (5929, 7)

@@ -1,6 +1,6 @@
 """Real telemetry with content off: the calls are the same, a policy sees the same features, and no text is left.
 
-Runs on the cases in tests/golden/otlp, and on the larger collection where RETROUTE_OTLP_CORPUS names one.
+Runs on the cases in tests/golden/otlp, and on the larger collection where OTLP_CORPUS names one.
 """
 
 from __future__ import annotations

@@ -306,9 +306,9 @@ def test_readme_tables_are_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"<!-- truth {service} -->\n{table(truth(service))}\n<!-- end -->" in text
 
 
-@pytest.mark.skipif("RETROUTE_SAMPLE_DATA" not in os.environ, reason="RETROUTE_SAMPLE_DATA names no data folder")
+@pytest.mark.skipif("SAMPLE_DATA" not in os.environ, reason="SAMPLE_DATA names no data folder")
 def test_build_reproduces_the_committed_files(tmp_path: Path) -> None:
-    data = os.environ["RETROUTE_SAMPLE_DATA"]
+    data = os.environ["SAMPLE_DATA"]
     subprocess.run([sys.executable, FOLDER / "build.py", "--data", data, "--out", tmp_path], check=True)
     for service in SERVICES:
         for name in (f"{service}.otlp.jsonl.gz", f"truth/{service}.parquet"):
