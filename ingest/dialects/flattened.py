@@ -32,8 +32,12 @@ def gathered(found: Iterable[tuple[Path, object]]) -> object:
         if isinstance(at.get(last), dict):
             at = at[last]  # type: ignore[assignment]
             last = ""
-        at[last] = value
+        at[last] = _copied(value)  # more may be put into it
     return _listed(root)
+
+
+def _copied(value: object) -> object:
+    return {key: _copied(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 class Form:

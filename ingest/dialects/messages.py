@@ -111,7 +111,8 @@ def tool_names(tools: object) -> str | None:
     """JSON array of the names in tool definitions (OTel's, OpenAI's, Anthropic's); None when there are none."""
     offered = structure(tools)
     if isinstance(offered, dict):  # Pydantic AI's parameters of a request
-        offered = [*(offered.get("function_tools") or ()), *(offered.get("output_tools") or ())]
+        both = offered.get("function_tools"), offered.get("output_tools")
+        offered = [tool for listed in both if isinstance(listed, list) for tool in listed]
     names = []
     for item in offered if isinstance(offered, list) else []:
         tool = structure(item)
