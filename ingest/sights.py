@@ -125,7 +125,7 @@ def _model_role(span: TraceSpan, below: _Below, found: dict[str, SpanRole]) -> S
     inner = _ordered([*free, *(call for call in below.barred if call.facts.kind == kind)])
     if not inner:
         return SpanRole(span.span_id, "own", span.span_id)
-    if same := next((call for call in inner if _same_call(span, call)), None):
+    if same := next((call for call in inner if same_call(span, call)), None):
         return _sight(span, same, found)
     sums = below.sums.get(kind)
     if sums is not None and span.usage != (None, None) and (span.usage[0] or 0, span.usage[1] or 0) == sums:
@@ -142,7 +142,8 @@ def _sight(span: TraceSpan, of: TraceSpan, found: dict[str, SpanRole]) -> SpanRo
     return SpanRole(span.span_id, "duplicate" if call_id else "roll-up", call_id)
 
 
-def _same_call(one: TraceSpan, other: TraceSpan) -> bool:
+def same_call(one: TraceSpan, other: TraceSpan) -> bool:
+    """Whether two spans in line show one call, as far as they tell themselves."""
     if one.facts.response_id and one.facts.response_id == other.facts.response_id:
         return True
     return None not in one.usage and one.usage == other.usage
