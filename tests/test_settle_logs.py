@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import corpus
 import pytest
-from settled_payloads import Records, decoded, settled_calls
+from otlp_traces import chat, span, tool
+from settled_payloads import PRICES, Records, decoded, settled_calls
+from test_settle import seen
 
+from ingest.settle import SpanRole, TraceSpan, settle
 from ingest.spans import LogRecord
 
 AGENT = corpus.Case(corpus.GOLDEN / "claude_code_native" / "bash_weather_json")
@@ -52,3 +56,23 @@ def test_records_without_a_span_context_make_a_trace_for_each_prompt() -> None:
     found = settled_calls(loose)
     assert counts(found) == counts(settled_calls(only_logs(AGENT)))
     assert len({call["trace_id"] for call in found}) == 1
+
+
+def logged(number: int, attributes: dict[str, object]) -> TraceSpan:
+    """What a log record tells."""
+    return replace(seen(span(number, attributes)), logged=True)
+
+
+def test_logs_of_a_tool_that_two_instrumentations_ran_make_no_row() -> None:
+    outer, inner = seen(span(1, tool())), seen(span(2, tool(), parent=1))
+    told = replace(inner, facts=replace(inner.facts, dialect="other"))
+    found = settle([outer, told, logged(3, tool()), logged(4, tool())], PRICES)
+    assert [call.span_id for call in found.calls] == [outer.span_id]
+    assert {role.call_id for role in found.roles} == {outer.span_id}
+
+
+def test_a_log_of_a_call_that_has_its_row_in_another_trace_repeats_that() -> None:
+    call, log = seen(span(1, chat())), logged(2, chat())
+    found = settle([call, log], PRICES, {call.span_id: "elsewhere"})
+    assert found.calls == ()
+    assert found.roles == tuple(SpanRole(s.span_id, "duplicate", "elsewhere") for s in (call, log))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -43,6 +44,18 @@ def test_ten_times_the_spans_take_no_more_than_some_ten_times_as_long(shape: str
     small, large = trace(shape, 1_000), trace(shape, 10_000)
     few = min(seconds(small) for _ in range(3))
     assert seconds(large) < 40 * few + 0.2  # quadratic would be 100 times
+
+
+def test_twenty_thousand_spans_settle_in_little_memory() -> None:
+    spans = trace("flat", 20_000)
+    settle(spans[:10], PRICES)
+    tracemalloc.start()
+    try:
+        settle(spans, PRICES)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_500 * len(spans), "bytes: rows with facts of their own, and what the tree takes"
 
 
 def test_a_giant_trace_comes_last_and_alone() -> None:
