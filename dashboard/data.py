@@ -19,8 +19,9 @@ import polars as pl
 import streamlit as st
 
 from dashboard import records
-from dashboard.records import AGAIN, ServiceVerdict, UnreadableError
+from dashboard.records import AGAIN, Reconciled, ServiceVerdict, UnreadableError
 from ingest.lake import Lake
+from optimizer import reconciling
 from optimizer import runs as run_folders
 
 
@@ -114,6 +115,12 @@ def _json(file: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise UnreadableError(f"{file.name} of run {file.parent.name} does not hold an object", AGAIN)
     return content
+
+
+def reconciled() -> Reconciled | None:
+    """The newest comparison with an invoice; None without one. UnreadableError for one that is not as expected."""
+    file = home() / reconciling.KEPT
+    return records.reconciled(_json(file)) if file.is_file() else None
 
 
 def active() -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ingest.errors import WorkError
+from optimizer import costs, switching, unpriced
 from optimizer.gate import Limits, Outcome, Reason
 
 Json = Mapping[str, Any]
@@ -127,6 +128,20 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """At which prices the costs are, in words; today's, USD per 1,000 of the `decisions` that have both, as billed and
+    at those prices (None: no decision has both); and how much has no price there, in words."""
+
+    prices: str
+    billed: float | None
+    one_list: float | None
+    decisions: int
+    unpriced: str
+    switching: tuple[str, ...] = ()
+    """What switches of models inside a session cost, in words."""
+
+
+@dataclass(frozen=True)
 class ServiceVerdict:
     service: str
     run_id: str
@@ -145,6 +160,76 @@ class ServiceVerdict:
     coverage: Coverage
     limits: Limits
     plan: str
+    costs: Costs | None = None
+    """None: a run from before costs were at one price list."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Of an invoice, a day and model: USD or, where it tells none, tokens. None: that side has nothing."""
+
+    day: str
+    model: str
+    ours: float | None
+    theirs: float | None
+    difference: float | None
+    tolerance: float | None
+    within: bool
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """Our costs beside an invoice. `in_usd` False: figures are tokens. `reasons`: (day, model, why, calls)."""
+
+    file: str
+    form: str
+    made_at: str
+    first: str
+    last: str
+    within: bool
+    in_usd: bool
+    tolerance: float
+    total: Line
+    lines: tuple[Line, ...]
+    reasons: tuple[tuple[str, str, str, int | None], ...]
+
+
+def reconciled(data: Json) -> Reconciled:
+    """The record of a kept comparison; UnreadableError says what is missing."""
+    try:
+        what = "usd" if data["totals"]["their_usd"] is not None else "tokens"
+        return Reconciled(
+            str(data["file"]),
+            str(data["format"]),
+            str(data["made_at"]),
+            str(data["from"]),
+            str(data["to"]),
+            bool(data["within"]),
+            what == "usd",
+            float(data["tolerance"]),
+            _line(data["totals"], what),
+            tuple(_line(row, what) for row in data["models"]),
+            tuple(
+                (str(row["day"] or "all"), str(row["model"] or ""), str(row["reason"]), _count(row["calls"]))
+                for row in data["reasons"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableError(
+            f"the kept comparison is not as expected ({error})", "Run `retroute reconcile` again."
+        ) from error
+
+
+def _line(row: Json, what: str) -> Line:
+    return Line(
+        str(row.get("day") or "all"),
+        str(row.get("model") or "all"),
+        _number(row[f"our_{what}"]),
+        _number(row[f"their_{what}"]),
+        _number(row[f"{what}_difference"]),
+        _number(row[f"{what}_tolerance"]),
+        bool(row["within"]),
+    )
 
 
 def figure(data: Json | None) -> Figure:
@@ -210,6 +295,18 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
         coverage=_coverage(data["data"]),
         limits=Limits(float(limits["quality_margin"]), float(limits["confidence"]), _number(limits.get("latency_s"))),
         plan=str((data.get("plan") or {}).get("text") or ""),
+        costs=_costs(data["costs"]) if data.get("costs") else None,
+    )
+
+
+def _costs(data: Json) -> Costs:
+    return Costs(
+        costs.list_words(data["price_list"]),
+        _number(data["billed_usd_per_1k"]),
+        _number(data["one_list_usd_per_1k"]),
+        int(data["decisions"]),
+        unpriced.sentence(data["unpriced"]["one_list"]),
+        tuple(switching.words(row) for row in data.get("switching") or ()),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard import axes, figures, words
 from dashboard.axes import Axis
 from dashboard.parts import facts_row, figure, table, tone
-from dashboard.records import Coverage, Figure, Point, PolicyRow, ServiceVerdict, Support
+from dashboard.records import Coverage, Figure, Point, PolicyRow, Reconciled, ServiceVerdict, Support
 from optimizer.gate import Reason
 
 
@@ -225,6 +225,73 @@ def services(rows: Sequence[Mapping[str, Any]], ranges: Mapping[str, Mapping[str
         "Traces scored",
     ]
     return table(head, body, numbers=7, label="services")
+
+
+def unpriced(rows: Sequence[Mapping[str, Any]], calls: int) -> str:
+    """Calls without a price by reason, with their share of all `calls` that were to be priced."""
+    body = [
+        [
+            row["service"] or "unknown",
+            row["model"] or "unknown",
+            row["reason"],
+            figures.part(row["calls"], calls),
+            figures.count(row["tokens"]) if row["uncounted_calls"] < row["calls"] else "not told",
+        ]
+        for row in rows
+    ]
+    return table(["Service", "Model", "Reason", "Calls", "Tokens"], body, numbers=2, label="unpriced")
+
+
+def reconciled(found: Reconciled, most: int) -> str:
+    """The total, then days and models: those outside the tolerance first."""
+    form = _usd if found.in_usd else figures.count
+    unit = "USD" if found.in_usd else "tokens"
+
+    def amount(value: float | None) -> str:
+        return "none" if value is None else form(value)
+
+    lines = [found.total, *sorted(found.lines, key=lambda line: (line.within, line.day, line.model))[:most]]
+    body = [
+        [
+            line.day,
+            line.model,
+            "within" if line.within else "outside",
+            amount(line.ours),
+            amount(line.theirs),
+            amount(line.difference),
+            amount(line.tolerance),
+        ]
+        for line in lines
+    ]
+    head = ["Day", "Model", "Tolerance kept", f"Our {unit}", f"Their {unit}", "Difference", "Tolerance"]
+    return table(head, body, numbers=4, label="reconciled")
+
+
+def reasons(found: Sequence[tuple[str, str, str, int | None]]) -> str:
+    """What explains the differences."""
+    body = [[day, model, why, "" if calls is None else figures.count(calls)] for day, model, why, calls in found]
+    return table(["Day", "Model", "Why", "Calls"], body, numbers=1, label="reasons")
+
+
+def _usd(value: float) -> str:
+    return f"{'−' if value < 0 else ''}${abs(value):,.4f}"
+
+
+def uncounted(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Calls without token counts, and the estimates of their tokens."""
+    body = [
+        [
+            row["service"] or "unknown",
+            row["model"] or "unknown",
+            figures.count(row["calls"]),
+            figures.count(row["estimated_calls"]),
+            figures.count(row["estimated_input_tokens"]),
+            figures.count(row["estimated_output_tokens"]),
+        ]
+        for row in rows
+    ]
+    head = ["Service", "Model", "Calls", "Estimated", "Estimated input tokens", "Estimated output tokens"]
+    return table(head, body, numbers=4, label="estimated-tokens")
 
 
 def coverage_head(verdict: ServiceVerdict) -> str:

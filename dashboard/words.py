@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from dashboard.figures import DAY_NS, count, counted, date, interval, points, said, sentence, share, window
-from dashboard.records import EstimatorRow, Figure, Role, ServiceVerdict
+from dashboard.figures import DAY_NS, capital, count, counted, date, interval, points, said, sentence, share, window
+from dashboard.records import Costs, EstimatorRow, Figure, Reconciled, Role, ServiceVerdict
+from optimizer import unpriced as lacking
 from optimizer.gate import Outcome
 
 VERDICTS: dict[Outcome, str] = {
@@ -139,6 +140,33 @@ def arrived(counts: Mapping[str, Any], rejected: int, services: pl.DataFrame) ->
     if counts["unsettled_traces"]:
         told += f" {counted(counts['unsettled_traces'], 'trace')} not settled yet."
     return told
+
+
+def spend(services: pl.DataFrame) -> str:
+    """How much of the spend has no price: calls, and the tokens that they told."""
+    return capital(sentence(lacking.sentence(lacking.in_all(services))))
+
+
+def costs(found: Costs) -> str:
+    """At which prices the costs are, what today's was as billed, and what has no price."""
+    told = f"Costs are at the {found.prices}."
+    if found.billed is not None and found.one_list is not None:
+        billed, listed = (
+            f"${usd:,.2f}" if max(found.billed, found.one_list) >= 1 else f"${usd:,.4f}"
+            for usd in (found.billed, found.one_list)
+        )
+        told += f" Today costs {billed} per 1,000 decisions as billed, {listed} at these prices"
+        told += f" ({counted(found.decisions, 'decision')} with both)."
+    return f"{told} {capital(sentence(found.unpriced))}"
+
+
+def reconciled(found: Reconciled) -> str:
+    """Which invoice our costs were laid beside, and whether the two agree."""
+    agree = "agree within" if found.within else "differ by more than"
+    return (
+        f"{found.form} invoice {found.file}, {found.first} to {found.last}, compared {date(found.made_at)}: "
+        f"ours and theirs {agree} {100 * found.tolerance:g}%."
+    )
 
 
 def arrived_facts(counts: Mapping[str, Any], rejected: int) -> list[tuple[str, str]]:

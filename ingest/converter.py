@@ -19,7 +19,7 @@ from ingest.errors import AppError, WorkError
 from ingest.known_traces import KnownTraces
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
-from ingest.prices.shelf import PriceRecord, home_prices
+from ingest.repricing import Tariff
 from ingest.rows import Batch
 from ingest.scores import ScoreError, parse_scores
 from ingest.settler import portions, schemas, settle_held, settle_traces, tables
@@ -86,8 +86,7 @@ class Converter:
         self._clock = clock
         self._monotonic = monotonic
         self._say = say
-        self._prices = home_prices(folder.parent, options.prices, options.discounts)
-        self._price_record = PriceRecord(lake, self._prices)
+        self._tariff = Tariff(lake, folder.parent, options.prices, options.discounts)
         self._types = schemas(lake)
         declare_scales(lake, options.scales)
         number, position = lake.query("last_batch").row(0)
@@ -126,6 +125,9 @@ class Converter:
         self._store(rows, records[-1][0] if records else None, quiet)
         if drained:
             self._finish_writing()
+        if self._tariff.changed():
+            self._finish_writing()
+            self._tariff.take(self._clock)
         self._upkeep.work()
         while drained and not stopping and time.monotonic() - started < self._options.commit_s:
             time.sleep(_NAP_S)
@@ -160,7 +162,7 @@ class Converter:
                 held[trace_id] = whole
         sizes = {trace_id: len(arrival.spans) + len(arrival.events) for trace_id, arrival in held.items()}
         for ids in portions(held, sizes) if held else [[]]:
-            settled = settle_held({id_: held[id_] for id_ in ids}, self._batch, self._prices, self._clock())
+            settled = settle_held({id_: held[id_] for id_ in ids}, self._batch, self._tariff.prices, self._clock())
             for name, found in settled.by_table().items():
                 rows[name] = [*rows.get(name, ()), *found]
             self._write(rows, position)
@@ -169,7 +171,7 @@ class Converter:
         for at in range(0, len(stored), TRACES_A_TIME):
             self._settle_stored(stored[at : at + TRACES_A_TIME])
         if quiet:
-            self._price_record.keep()
+            self._tariff.keep()
 
     def _write(self, rows: TableRows, position: Position | None) -> None:
         """Commits in a thread of its own, one commit at a time: the next rows are made meanwhile."""
@@ -191,7 +193,7 @@ class Converter:
         self._finish_writing()
         arrivals = {trace_id: self._waiting.first_ns(trace_id) for trace_id in trace_ids}
         settle_traces(
-            self._lake, self._types, arrivals, self._batch, self._prices, self._clock, took=self._waiting.took
+            self._lake, self._types, arrivals, self._batch, self._tariff.prices, self._clock, took=self._waiting.took
         )
         self._upkeep.committed()
         self._waiting.settled(trace_ids)

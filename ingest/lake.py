@@ -47,6 +47,8 @@ _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
 _WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "2", "memory_limit": "256MB"}
 _OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256MB"}
 """zstd at its default level halves the files and costs no more than snappy."""
+_MOVED = ("ducklake_inlined_data", "Failed to read inlined data", "transaction is aborted")
+"""Signs in an error of a reader that other rows are where it looks, and that it must look again."""
 _MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
 
@@ -209,8 +211,11 @@ class Lake:
         """Lets go of what `pin` kept."""
         pins.unpin(self._folder, name)
 
-    def write(self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = ()) -> None:
+    def write(
+        self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = (), costs: pa.Table | None = None
+    ) -> None:
         """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name.
+        `costs` (trace_id, span_id, cost_usd, unpriced, price) take the place of those of settled calls.
 
         The rows are noted as of the clock's day, which retention goes by. Raises WorkError when the lake cannot be
         written; nothing is changed then, unless the very end of the transaction failed: who goes on must ask the lake
@@ -227,6 +232,14 @@ class Lake:
                             f"delete from {table} where trace_id in (select unnest($ids::varchar[]))",
                             {"ids": list(replace_traces)},
                         )
+                if costs is not None and costs.num_rows:
+                    self._connection.register("incoming", costs)
+                    self._connection.execute(
+                        "update settled_calls set cost_usd = i.cost_usd, unpriced = i.unpriced, price = i.price "
+                        "from incoming i "
+                        "where settled_calls.trace_id = i.trace_id and settled_calls.span_id = i.span_id"
+                    )
+                    self._connection.unregister("incoming")
                 for table, found in rows.items():
                     if found.num_rows:
                         self._connection.register("incoming", found)
@@ -234,7 +247,8 @@ class Lake:
                         stamped = f"* replace (date '{day}' as day)" if has else f"*, date '{day}' as day"
                         self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
-                self._sync_files([*rows, *(_PER_TRACE if replace_traces else ())], started)
+                changed = _PER_TRACE if replace_traces or costs is not None else ()
+                self._sync_files([*rows, *changed], started)
 
         self._work(transaction)
 
@@ -325,8 +339,9 @@ class Lake:
             try:
                 return _patiently(action)
             except duckdb.Error as problem:
-                # After a migration and the flush that follows it an open reader asks for the old table of inlined rows.
-                if self._again is None or "ducklake_inlined_data" not in str(problem):
+                # A writer that moves rows out of the catalogue while they are read, and one that migrates, make an
+                # open reader ask for tables that are gone.
+                if self._again is None or not any(sign in str(problem) for sign in _MOVED):
                     raise
                 self._connection.close()
                 self._connection = self._again()

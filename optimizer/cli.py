@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -318,8 +318,9 @@ def prices_show(home: Path, as_json: bool, provider: str | None, day: datetime |
 )
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def prices_update(home: Path, as_json: bool, day: datetime | None, file: Path) -> None:
-    """Add a price list in the form of litellm's price file. Calls that are settled from then on are priced by it; a
-    collector that runs reads it when it starts again. A bad entry is named and left out, and the exit code is 1.
+    """Add a price list in the form of litellm's price file. Calls that are settled from then on are priced by it, also
+    by a collector that runs; those settled before by `retroute prices reprice`. A bad entry is named and left out, and
+    the exit code is 1.
 
     \b
     Example:
@@ -340,6 +341,36 @@ def prices_update(home: Path, as_json: bool, day: datetime | None, file: Path) -
         click.echo(f"{added.changed} prices changed from {added.date} on, {added.unchanged} are as before.")
     if refused:
         raise WorkError(f"{len(refused)} entries are refused; the rest is added", "They are named above.")
+
+
+@prices.command("reprice", short_help="Price settled calls again.")
+@home_option
+@json_option
+@click.option(
+    "--since",
+    "day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="Only calls from this day on, UTC. [default: all]",
+)
+def prices_reprice(home: Path, as_json: bool, day: datetime | None) -> None:
+    """Give calls that are settled already the prices that retroute.toml and the lists state now, each those of its day.
+
+    While a collector runs it does the work, and goes on with these prices; else this command does. What was changed is
+    in the table `repricings`, and `calls.price` names the list that each call is priced by.
+
+    \b
+    Example:
+      retroute prices reprice --since 2026-11-01
+    """
+    from optimizer import report, repriced
+
+    settings = _settings(home)
+    since_ns = None if day is None else int(day.replace(tzinfo=UTC).timestamp()) * 10**9
+    done = repriced.reprice(
+        home, settings.prices, settings.discounts, since_ns, lambda said: click.echo(said, err=True)
+    )
+    click.echo(report.to_json(repriced.as_json(done)) if as_json else repriced.as_text(done))
 
 
 @cli.command(short_help="Lay our costs beside an invoice.")
@@ -405,6 +436,10 @@ def reconcile(
     settings = _settings(home)
     prices = home_prices(home, settings.prices, settings.discounts)
     done = reconciling.reconcile(home, prices, request)
+    try:
+        reconciling.keep(home, done, file)
+    except OSError as error:  # a home that may only be read: the result is printed all the same
+        click.echo(f"The dashboard will not show this: {error}", err=True)
     reconciling.show(done, as_json)
     if not done.within:
         raise WorkError(f"ours and theirs differ by more than {tolerance}", "The reasons are named above.")

@@ -8,16 +8,20 @@ from typing import Any
 
 import polars as pl
 
+from ingest.pricing import Prices
 from optimizer import unpriced
 from optimizer.one_list import PriceList
+from optimizer.switching import switching
 
 
-def costs_json(price_list: PriceList, calls: pl.DataFrame, decisions: pl.DataFrame) -> dict[str, Any]:
-    """{price_list, decisions, billed_usd_per_1k, one_list_usd_per_1k, billed_unknown, one_list_unknown, unpriced}.
+def costs_json(price_list: PriceList, calls: pl.DataFrame, decisions: pl.DataFrame, prices: Prices) -> dict[str, Any]:
+    """{price_list, decisions, billed_usd_per_1k, one_list_usd_per_1k, billed_unknown, one_list_unknown, unpriced,
+    switching}.
 
     calls: the service's, with both costs (see `one_list.with_one_list`). decisions: those that are judged. The two
     means, USD per 1,000 decisions as they were logged, are over the `decisions` whose cost is known both ways, so that
-    they differ by prices alone; null without any. `unpriced` has the shares both ways.
+    they differ by prices alone; null without any. `unpriced` has the shares both ways, `switching` what
+    a switch of models inside a session costs (see `optimizer.switching`).
     """
     both = decisions.filter(pl.col("billed_usd").is_not_null() & pl.col("cost_usd").is_not_null())
     billed = calls.select("kind", "input_tokens", "output_tokens", cost_usd="billed_usd", unpriced="billed_unpriced")
@@ -29,6 +33,7 @@ def costs_json(price_list: PriceList, calls: pl.DataFrame, decisions: pl.DataFra
         "billed_unknown": decisions["billed_usd"].null_count(),
         "one_list_unknown": decisions["cost_usd"].null_count(),
         "unpriced": {"billed": unpriced.shares(billed), "one_list": unpriced.shares(calls)},
+        "switching": switching(calls, prices, price_list.at),
     }
 
 

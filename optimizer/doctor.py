@@ -11,6 +11,7 @@ import polars as pl
 
 from ingest.lake import Lake
 from optimizer import prompts
+from optimizer import unpriced as spend
 from optimizer.runtime import decode_features, features_hash
 
 FEATURES_CHECKED = 2000
@@ -87,14 +88,28 @@ def unpriced(lake: Lake) -> Finding:
     rows = lake.query("unpriced").to_dicts()
     if not rows:
         return Finding("prices", "every model call has a cost", False)
-    calls = sum(int(row["calls"]) for row in rows)
     missing = sorted({str(row["model"]) for row in rows if str(row["reason"]).startswith("no price")})
     step = (
-        f"Add [[prices]] to retroute.toml for {', '.join(missing[:5])}."
+        f"Add [[prices]] to retroute.toml for {', '.join(missing[:5])}, then run `retroute prices reprice`."
         if missing
         else "Let the instrumentation report token counts (streams: ask for usage)."
     )
-    return Finding("prices", f"{calls} calls have no cost", True, step, rows)
+    return Finding("prices", spend.sentence(spend.in_all(lake.query("unpriced_shares"))), True, step, rows)
+
+
+def uncounted(lake: Lake) -> Finding:
+    """Calls without token counts, with estimates that go into no cost."""
+    rows = lake.query("estimated_tokens").to_dicts()
+    if not rows:
+        return Finding("estimated tokens", "every model call has token counts", False)
+    calls, known = (sum(int(row[name]) for row in rows) for name in ("calls", "estimated_calls"))
+    tokens = sum(int(row[name] or 0) for row in rows for name in ("estimated_input_tokens", "estimated_output_tokens"))
+    says = f"{calls:,} model calls told no tokens"
+    if known:
+        says += (
+            f"; by their length {known:,} of them have about {tokens:,}, an estimate that is in no cost and no saving"
+        )
+    return Finding("estimated tokens", says, False, "", rows)
 
 
 def scores(lake: Lake) -> Finding:
@@ -231,6 +246,7 @@ CHECKS: tuple[Callable[[Lake], Finding], ...] = (
     instrumentations,
     unknown_attributes,
     unpriced,
+    uncounted,
     scores,
     scales,
     sessions,

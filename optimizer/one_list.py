@@ -7,14 +7,13 @@ no cost: never that of its day, and never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
 
 from ingest.prices import frames
-from ingest.prices.book import Book
+from ingest.prices.newest import newest_list
 from ingest.pricing import Prices
 
 FAILED_WITHOUT_USAGE = "failed without usage"
@@ -39,7 +38,7 @@ class PriceList:
 def newest(prices: Prices, day: str | None = None) -> PriceList:
     """The newest prices that hold on a day. None: today."""
     at = day or datetime.now(UTC).strftime("%Y-%m-%d")
-    dated, listed = _newest_list(prices.book, at)
+    listed, dated = newest_list(prices.book, at) or (None, None)
     stated = sum(1 for price in prices.overrides if price.valid_from is None or price.valid_from <= at)
     off = sum(
         1 for d in prices.discounts if (d.valid_from or at) <= at <= (d.valid_until or at)
@@ -61,17 +60,3 @@ def with_one_list(calls: pl.DataFrame, prices: Prices, at: str) -> pl.DataFrame:
         pl.when(counted).then(listed["cost_usd"]).alias("cost_usd"),
         pl.when(counted).then(listed["unpriced"]).otherwise("billed_unpriced").alias("unpriced"),
     )
-
-
-def _newest_list(book: Book, at: str) -> tuple[str | None, str | None]:
-    """(day, name) of the newest list up to a day. Of two of one day the shipped one comes first."""
-
-    def known() -> Iterator[tuple[str, bool, str]]:
-        for changes in book.changes.values():
-            for change in changes:
-                if change.date <= at:
-                    yield change.date, change.listed != book.newest, change.listed
-
-    if not (found := max(known(), default=None)):
-        return None, None
-    return found[0], found[2]

@@ -17,6 +17,7 @@ import polars as pl
 from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
+from ingest.pricing import Prices
 from optimizer import bundle, one_list, runs
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
@@ -132,7 +133,7 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
             filled, training[name], lessons = _learn_service(own, service, log.notes[name])
             spent = log.spent.filter(pl.col("service") == name)
-            training[name]["costs"] = costs_json(log.price_list, spent, filled)
+            training[name]["costs"] = costs_json(log.price_list, spent, filled, log.prices)
             kept.append(filled)
             model = lessons.suggestion.model
             if model is not None:
@@ -170,7 +171,8 @@ class _Log:
 
     decisions: pl.DataFrame
     spent: pl.DataFrame
-    """Every call's service, kind, tokens and costs."""
+    """Every call's service, session, model, tokens and costs."""
+    prices: Prices
     price_list: one_list.PriceList
     notes: Mapping[str, Notes]
     about: Mapping[str, Any]
@@ -201,10 +203,11 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     }
     notes = {name: Notes(quality, labels.get(name)) for name, quality in quality_names.items()}
     spent = calls.select(
-        *("service", "kind", "input_tokens", "output_tokens"),
+        *("service", "kind", "session_id", "model_requested", "model_returned", "provider", "start_ns"),
+        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
         *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
     )
-    return _Log(decisions, spent, price_list, notes, about)
+    return _Log(decisions, spent, prices, price_list, notes, about)
 
 
 def _learn_service(

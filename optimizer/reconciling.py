@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from ingest.errors import UsageError
+from ingest.home import replace_file
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "openai", "anthropic", "litellm", "csv")
 SHOWN_ROWS = 200
+KEPT = "reconciled.json"
+"""The newest comparison, in the home."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,14 @@ def reconcile(home: Path, prices: Prices, request: Request) -> Reconciled:
         calls = class_costs.with_parts(calls, prices)
     found = beside(calls, invoice, Tolerance(request.tolerance), _aliases(request.aliases))
     return Reconciled(invoice, found, request.tolerance)
+
+
+def keep(home: Path, done: Reconciled, file: Path) -> None:
+    """Leaves the comparison in the home for the dashboard, in place of the one before."""
+    from optimizer import report
+
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    replace_file(home / KEPT, report.to_json({"file": file.name, "made_at": made_at, **done.to_dict()}))
 
 
 def show(done: Reconciled, as_json: bool) -> None:

@@ -148,7 +148,7 @@ def reasons(service: Record) -> list[str]:
 
 def cost_lines(service: Record) -> list[str]:
     """At which prices the costs are, what they were as billed, and what has no price; none for a run without them."""
-    from optimizer import costs, unpriced
+    from optimizer import costs, switching, unpriced
 
     said = service.get("costs")
     if not said:
@@ -172,7 +172,7 @@ def cost_lines(service: Record) -> list[str]:
             ]
             if (more := len(found["reasons"]) - REASONS) > 0:
                 lines.append(f"  ... and {more} more reasons; --json has them")
-    return lines
+    return [*lines, *map(switching.words, said.get("switching", ()))]
 
 
 def _calls(count: int) -> str:

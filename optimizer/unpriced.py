@@ -6,6 +6,7 @@ are in no share, by itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -46,7 +47,17 @@ def shares(calls: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any]) -> str:
+def in_all(services: pl.DataFrame) -> dict[str, Any]:
+    """The same without reasons, summed over the rows of the query `unpriced_shares`."""
+    found = {name: int(services[name].sum()) for name in services.columns if name != "service"}
+    return {
+        **found,
+        "share_of_calls": _share(found["unpriced_calls"], found["calls"]),
+        "share_of_tokens": _share(found["unpriced_tokens"], found["tokens"]),
+    }
+
+
+def sentence(found: Mapping[str, Any]) -> str:
     """The shares in words, as a part of a sentence."""
     if not found["calls"]:
         return "no call is to be priced"

@@ -64,6 +64,25 @@ def _actions(today: tuple[float, ...], policy: tuple[float | None, ...], n: int)
     ]
 
 
+def costs(decisions: int) -> Json:
+    lacking = {"calls": 2 * decisions, "unpriced_calls": decisions // 10, "share_of_calls": 0.05, "tokens": 900}
+    lacking |= {"unpriced_tokens": 63, "share_of_tokens": 0.07, "uncounted_calls": 3, "reasons": []}
+    listed = {"at": "2026-03-09", "listed": "a list", "dated": "2026-03-01", "stated": 2, "discounts": 1}
+    return {
+        "price_list": listed,
+        "decisions": decisions - 12,
+        "billed_usd_per_1k": 1.31,
+        "one_list_usd_per_1k": 1.05,
+        "billed_unknown": 12,
+        "one_list_unknown": 4,
+        "unpriced": {"billed": lacking, "one_list": lacking},
+        "switching": [
+            {"model": "big-model", "turns": 212, "unknown_turns": 3, "usd_per_turn": 0.0061}
+            | {"lost_reads_usd_per_turn": 0.0054, "new_writes_usd_per_turn": 0.0007}
+        ],
+    }
+
+
 def _service(outcome: str, decisions: int, **more: Any) -> Json:
     base: Json = {
         "verdict": outcome,
@@ -90,6 +109,7 @@ def _service(outcome: str, decisions: int, **more: Any) -> Json:
             "latency_label": None,
             "unpriced": 0,
         },
+        "costs": costs(decisions),
         "limits": {"quality_margin": 0.01, "confidence": 0.95, "latency_s": None},
         "plan": None,
     }

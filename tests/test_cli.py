@@ -93,7 +93,7 @@ def options_of(command):
 
 def test_commands_are_those_that_exist_so_far():
     expected = "collect token import sql reconcile doctor train evaluate nightly runs export dashboard demo"
-    assert sorted([*expected.split(), "prices show", "prices update", "scores import"]) == COMMANDS
+    assert sorted([*expected.split(), "prices reprice", "prices show", "prices update", "scores import"]) == COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -335,7 +335,7 @@ def test_health_names_what_is_missing(home: Path) -> None:
         "errors": 1,
         "no_session": 1,
     }
-    assert reader(home).query("unpriced").rows() == [("shop", "unheard-of", "no price for unheard-of", 1)]
+    assert reader(home).query("unpriced").rows() == [("shop", "unheard-of", "no price for unheard-of", 1, 120, 0)]
     assert reader(home).query("unknown_attributes").rows() == [("acme.secret", 1)]
     assert reader(home).query("services").rows() == [("shop", 2, START + SECOND, START + SECOND)]
 

@@ -148,9 +148,51 @@ def test_health_shows_the_counts_of_the_lake(full: Path) -> None:
         assert figures.part(row["scored_traces"], row["traces"]) in cells
     for row in unpriced:
         assert row["reason"] in cells
-        assert str(row["calls"]) in cells
+        assert figures.part(row["calls"], 120) in cells
+    assert "12 of 120 calls (10.0%) have no cost, and none of the tokens that were told; 12 told no tokens." in text(at)
+    assert "Estimated input tokens" in text(at)  # no call of the fixture tells its tokens
     assert unknown[0]["key"] in cells
     assert "90% of 3,500 decisions scored for quality" in text(at)
+
+
+def test_verdict_page_names_the_price_list_and_both_views(full: Path) -> None:
+    said = text(show("verdict", service="alpha"))
+    assert "Costs are at the prices of 2026-03-09 (a list of 2026-03-01, 2 prices of retroute.toml, 1 discount" in said
+    assert "Today costs $1.31 per 1,000 decisions as billed, $1.05 at these prices (3,488 decisions with both)." in said
+    assert "350 of 7,000 calls (5.0%) have no cost, and 7.0% of the tokens that were told; 3 told no tokens." in said
+
+
+def test_routing_page_says_what_a_switch_inside_a_session_costs(full: Path) -> None:
+    said = text(show("routing", service="alpha"))
+    assert "A turn of a session that big-model takes over from another model costs $0.0054 in lost cache reads" in said
+    assert "not in the savings" in said
+
+
+def test_health_shows_the_newest_comparison_with_an_invoice(full: Path) -> None:
+    assert "Beside the invoice" not in text(show("health"))
+    row = {"our_usd": 1.5, "their_usd": 2.0, "usd_difference": -0.5, "usd_tolerance": 0.02, "our_tokens": 10}
+    row |= {"their_tokens": None, "tokens_difference": None, "tokens_tolerance": None, "within": False}
+    kept = {
+        "file": "costs.csv",
+        "format": "openai",
+        "made_at": "2026-11-30T10:00:00+00:00",
+        "from": "2026-11-01",
+        "to": "2026-11-29",
+        "within": False,
+        "tolerance": 0.01,
+        "totals": row,
+        "models": [{**row, "day": "2026-11-01", "model": "gpt-4o"}],
+        "reasons": [{"day": None, "model": "gpt-4o", "reason": "spans not received", "calls": 7}],
+    }
+    (full / "reconciled.json").write_text(json.dumps(kept))
+    at = show("health")
+    assert not at.exception
+    assert "openai invoice costs.csv, 2026-11-01 to 2026-11-29, compared 30 Nov 2026" in text(at)
+    assert "ours and theirs differ by more than 1%." in text(at)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html(at))
+    assert {"gpt-4o", "outside", "$1.5000", "$2.0000", "−$0.5000", "spans not received", "7"} <= set(cells)
+    (full / "reconciled.json").write_text(json.dumps({"file": "x"}))
+    assert "The kept comparison is not as expected" in text(show("health"))
 
 
 def test_health_follows_the_collector(full: Path) -> None:

@@ -47,7 +47,9 @@ def test_a_healthy_home_needs_nothing(tmp_path, capsys):
     assert [name for name, finding in found.items() if finding.attention] == []
     assert "100.0% of 1 decisions" in found["features"].says
     assert cli.run(["doctor", "--home", str(tmp_path)]) == 0
-    assert "ok  prices: every model call has a cost" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "ok  prices: every model call has a cost" in told
+    assert "ok  estimated tokens: every model call has token counts" in told
 
 
 def test_every_fault_is_found_with_its_next_step(tmp_path, capsys):
@@ -67,6 +69,14 @@ def test_every_fault_is_found_with_its_next_step(tmp_path, capsys):
     assert all(finding.next_step for finding in ill.values())
     assert {"key": "vendor.secret", "spans": 1} in [dict(row) for row in ill["unknown attributes"].rows]
     assert "unheard-of" in ill["prices"].next_step
+    assert ill["prices"].says == (
+        "2 of 5 calls (40.0%) have no cost, and 25.0% of the tokens that were told; 1 told no tokens"
+    )
+    assert {(row["reason"], row["tokens"], row["uncounted_calls"]) for row in ill["prices"].rows} == {
+        ("no price for unheard-of", 120, 0),
+        ("no input token count", 0, 1),
+    }
+    assert found["estimated tokens"].says == "1 model calls told no tokens"  # too few calls to learn from, and no text
     assert '[scores."stars"]' in ill["scales"].next_step
     assert {row["fault"] for row in ill["clocks"].rows} == {"starts before 2015", "ends before it starts"}
     assert "0.0% of 1 decisions" in ill["features"].says

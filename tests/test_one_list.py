@@ -39,7 +39,7 @@ def call(number: int, model: str, at_ns: int, **more: object):
 
 
 def spans():
-    """Traces 1 to 4 have one call each; 5 is an agent whose first call failed, billed all the same, and was repeated."""
+    """Traces 1 to 4 have one call each; 5 is an agent whose first call failed, was billed, and was tried again."""
     asked = {"gen_ai__input__messages": question("retry me")}
     one, other = {"trace": 5, "parent": 50, "service": "helper"}, {"trace": 5, "service": "helper"}
     return [

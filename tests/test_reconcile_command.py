@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from billed_calls import ANTHROPIC_USD, DAY_1, FOUR, GPT, HOUR, INVOICES, OPENAI_USD, call, lake_of
 
+from dashboard import records
 from optimizer import cli
 
 FINANCE = "Date=day Model=model Prompt=input_total Cached=cache_read Stored=cache_write Completion=output Amount=usd"
@@ -82,6 +83,15 @@ def test_the_table_says_what_differs_and_why(capsys, home, tmp_path):
     assert "error: ours and theirs differ by more than 1%" in err
     assert run(capsys, home, str(file), "--tolerance", "20%")[0] == 0
     assert run(capsys, home, str(file), "--to", "2026-11-01")[0] == 0
+
+
+def test_the_newest_comparison_is_kept_for_the_dashboard(capsys, home):
+    run(capsys, home, str(INVOICES / "openai_costs.json"))
+    assert run(capsys, home, str(INVOICES / "anthropic_cost.json"))[0] == 0
+    found = records.reconciled(json.loads((home / "reconciled.json").read_text(encoding="utf-8")))
+    assert (found.file, found.form, found.within, found.in_usd) == ("anthropic_cost.json", "anthropic", True, True)
+    assert found.total.ours == pytest.approx(ANTHROPIC_USD)
+    assert {line.day for line in found.lines} == {"2026-11-01", "2026-11-02"}
 
 
 def test_an_unpriced_call_and_emitted_costs_are_shown(capsys, tmp_path):

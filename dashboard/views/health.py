@@ -6,6 +6,7 @@ import polars as pl
 import streamlit as st
 
 from dashboard import bars, data, figures, parts, sections, words
+from dashboard.records import UnreadableError
 from dashboard.views import frame
 
 REFRESH_S = 10
@@ -32,13 +33,15 @@ def _live() -> None:
     if not counts["spans"] and not rejected:
         st.html(parts.empty("Nothing has arrived yet", *words.listening(data.collector(), str(data.home()))))
         return
-    unpriced = data.lake("unpriced")
+    unpriced, spend = data.lake("unpriced"), data.lake("unpriced_shares")
     st.html(parts.lead(words.arrived(counts, rejected, services)))
     st.html(parts.facts_row(words.arrived_facts(counts, rejected)))
     _services(services)
     _timelines(batches)
     _coverage()
-    _unpriced(unpriced)
+    _unpriced(unpriced, spend)
+    _uncounted(data.lake("estimated_tokens"))
+    _reconciled()
     _unknown(data.lake("unknown_attributes"))
 
 
@@ -82,7 +85,7 @@ def _coverage() -> None:
                 st.altair_chart(bars.coverage(frame_of, frame.ink()), key=f"coverage-{name}")
 
 
-def _unpriced(unpriced: pl.DataFrame) -> None:
+def _unpriced(unpriced: pl.DataFrame, spend: pl.DataFrame) -> None:
     st.html(
         parts.heading(
             "Calls without a price", "A guess would be worse than a gap: such calls carry no cost, and say why."
@@ -91,12 +94,34 @@ def _unpriced(unpriced: pl.DataFrame) -> None:
     if not unpriced.height:
         st.html(parts.remark("Every model call has a price."))
         return
-    rows = [
-        [row["service"] or "unknown", row["model"] or "unknown", row["reason"], figures.count(row["calls"])]
-        for row in unpriced.head(SHOWN).to_dicts()
-    ]
-    st.html(parts.table(["Service", "Model", "Reason", "Calls"], rows, numbers=1, label="unpriced"))
+    st.html(parts.remark(words.spend(spend)))
+    st.html(sections.unpriced(unpriced.head(SHOWN).to_dicts(), int(spend["calls"].sum())))
     _more(unpriced)
+
+
+def _uncounted(estimated: pl.DataFrame) -> None:
+    if not estimated.height:
+        return
+    about = "Estimated by the length of their messages, from calls of the same model that have both. For no cost."
+    st.html(parts.heading("Calls without token counts", about))
+    st.html(sections.uncounted(estimated.head(SHOWN).to_dicts()))
+    _more(estimated)
+
+
+def _reconciled() -> None:
+    try:
+        found = data.reconciled()
+    except UnreadableError as error:
+        st.html(parts.notice(f"{figures.capital(error.message)}. {error.hint}"))
+        return
+    if found is None:
+        return
+    st.html(parts.heading("Beside the invoice", words.reconciled(found)))
+    st.html(sections.reconciled(found, SHOWN))
+    if (hidden := len(found.lines) - SHOWN) > 0:
+        st.html(parts.remark(f"And {figures.count(hidden)} more; `retroute reconcile` prints all."))
+    if found.reasons:
+        st.html(sections.reasons(found.reasons[:SHOWN]))
 
 
 def _unknown(unknown: pl.DataFrame) -> None:

@@ -37,6 +37,11 @@ def _suggestion(verdict: ServiceVerdict) -> None:
         st.html(parts.empty("No decision point found", "No step of this service was seen to choose between actions."))
     for point in verdict.points:
         _point(point)
+    if verdict.costs is not None and verdict.costs.switching:
+        about = "What was cached for one model is not cached for another. Not in the savings above."
+        st.html(parts.heading("Switching inside a session", about))
+        for said in verdict.costs.switching:
+            st.html(parts.remark(figures.capital(figures.sentence(said))))
 
 
 def _point(point: Point) -> None:

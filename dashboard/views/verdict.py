@@ -56,6 +56,8 @@ def _service(verdict: ServiceVerdict, run: data.Run) -> None:
         )
     )
     st.html(sections.policies(verdict.table))
+    if verdict.costs is not None:
+        st.html(parts.remark(words.costs(verdict.costs)))
     _evidence(verdict)
     st.html(parts.heading("Kinds of interval"))
     st.html(parts.kinds())
