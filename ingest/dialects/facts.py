@@ -38,9 +38,11 @@ class LlmFacts:
     web_search_calls: int | None = None
     code_interpreter_calls: int | None = None
     file_search_calls: int | None = None
-    """Runs of tools that the provider charges apart from tokens."""
+    """Runs of tools that the provider charges apart from tokens. No convention and no instrumentation that we have seen
+    counts sessions of a code interpreter or file searches: a dialect that learns a key for them fills these in."""
     search_size: str | None = None
-    """How much a web search reads: low, medium or high."""
+    """How much a web search reads: low, medium or high. Not told by any instrumentation we have seen, so searches of a
+    model whose price depends on it are unpriced."""
     service_tier: str | None = None
     cache_hit: bool | None = None
     """The app answered from a cache of its own and called nobody."""
