@@ -25,6 +25,7 @@ import uvloop
 from ingest.converter_child import ConverterChild
 from ingest.grpc_receiver import GrpcReceiver
 from ingest.home import collector_lock, open_home, replace_file
+from ingest.http_protocol import Protocol
 from ingest.intake import DEFAULTS, ReceiverOptions
 from ingest.listen import Listen, Tls, listening, resolve
 from ingest.options import ConverterOptions
@@ -103,7 +104,7 @@ async def _serve(
 ) -> None:
     config = uvicorn.Config(
         receiver,
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
