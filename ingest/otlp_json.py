@@ -202,7 +202,7 @@ def _reject(count: int, text: str, problems: Problems) -> None:
 def _span(
     trace_id: str, span_id: str, span: _Object, resource: dict[str, object], scope: Scope, problems: Problems
 ) -> Span:
-    status = _object(span, "status")
+    status, events, links = _object(span, "status"), _objects(span, "events"), _objects(span, "links")
     code = _enum(status.get("code"), "STATUS_CODE_", ("unset", "ok", "error"))
     return Span(
         trace_id,
@@ -217,20 +217,19 @@ def _span(
         _attributes(span.get("attributes")),
         resource,
         scope,
-        tuple(
-            Event(
-                _text(event.get("name")),
-                problems.time(_int(_get(event, "timeUnixNano"))),
-                _attributes(event.get("attributes")),
-            )
-            for event in _objects(span, "events")
-        ),
-        tuple(
-            (linked, at)
-            for link in _objects(span, "links")
-            if (linked := _id(_get(link, "traceId"), 16, zero=True)) and (at := _id(_get(link, "spanId"), 8, zero=True))
-        ),
+        tuple([_event(event, problems) for event in events]) if events else (),
+        tuple([ids for link in links if (ids := _linked(link))]) if links else (),
     )
+
+
+def _event(event: _Object, problems: Problems) -> Event:
+    time_ns = problems.time(_int(_get(event, "timeUnixNano")))
+    return Event(_text(event.get("name")), time_ns, _attributes(event.get("attributes")))
+
+
+def _linked(link: _Object) -> tuple[str, str] | None:
+    trace_id, span_id = _id(_get(link, "traceId"), 16, zero=True), _id(_get(link, "spanId"), 8, zero=True)
+    return (trace_id, span_id) if trace_id and span_id else None
 
 
 def _get(item: _Object, name: str) -> Any:
@@ -326,7 +325,11 @@ def _attributes(pairs: object, depth: int = 0) -> dict[str, object]:
     for pair in pairs:
         if not isinstance(pair, dict):
             raise _MalformedError("an attribute is not an object")
-        found[_text(pair.get("key"))] = _value(pair.get("value"), depth)
+        value = pair.get("value")
+        if isinstance(value, dict) and len(value) == 1 and isinstance(said := value.get("stringValue"), str):
+            found[_text(pair.get("key"))] = said  # as most are
+        else:
+            found[_text(pair.get("key"))] = _value(value, depth)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 Path = tuple[str, ...]
@@ -95,8 +95,18 @@ def _maker(tree: _Tree, order: list[str]) -> _Maker:
             makers.append(_maker(inner, order))
     if numbered:
         return lambda values: [make(values) for make in makers]
-    if all(make is _next for make in makers):
-        return lambda values: dict(zip(names, values, strict=False))
+    return _dict_maker(names, makers)
+
+
+def _dict_maker(names: Sequence[str], makers: Sequence[_Maker]) -> _Maker:
+    """Makes a dict; in the quickest way one of a single key, which wraps something, and one of two values, which is
+    what most messages are."""
+    if len(names) == 1:
+        (name,), (maker,) = names, makers
+        return lambda values: {name: maker(values)}
+    if len(names) == 2 and set(makers) == {_next}:
+        one, other = names
+        return lambda values: {one: next(values), other: next(values)}
     pairs = tuple(zip(names, makers, strict=True))
     return lambda values: {name: make(values) for name, make in pairs}
 

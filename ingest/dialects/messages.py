@@ -75,27 +75,34 @@ def content(
     """Canonical content from attribute values: messages in, messages out, system instructions, tool definitions; tool
     calls and reasoning of an answer that came apart from its text. `spare` is another account of the answer, for when
     the first one says nothing."""
-    before = canonical(system, "system")
+    before = [] if system is None else canonical(system, "system")
     given = canonical(prompt, "user")
     if before and given and given[0].get("role") in ("system", "developer"):
         before = []
     found = canonical(answer, "assistant")
     if spare is not None and not any(message["content"] or message.get("tool_calls") for message in found):
         found = canonical(spare, "assistant") or found
-    asked, thought = structure(calls), text(reasoning)
-    if asked or thought:
-        found = found or [{"role": "assistant", "content": ""}]
-        if isinstance(asked, list):
-            listed: list[object] = [parts.call(one) for item in asked if isinstance(one := plain(item), dict)]
-            found[-1].setdefault("tool_calls", listed)
-        if thought:
-            found[-1].setdefault("reasoning", thought)
-    offered = structure(tools)
+    if calls is not None or reasoning is not None:
+        found = _completed(found, structure(calls), text(reasoning))
+    offered = None if tools is None else structure(tools)
     return Content(
         dumps([*before, *given]) if before or given else None,
         dumps(found) if found else None,
         dumps(offered) if offered else None,
     )
+
+
+def _completed(answer: list[Message], asked: object, thought: str | None) -> list[Message]:
+    """An answer with the tool calls and the reasoning that came apart from it."""
+    if not asked and not thought:
+        return answer
+    found = answer or [{"role": "assistant", "content": ""}]
+    if isinstance(asked, list):
+        listed: list[object] = [parts.call(one) for item in asked if isinstance(one := plain(item), dict)]
+        found[-1].setdefault("tool_calls", listed)
+    if thought:
+        found[-1].setdefault("reasoning", thought)
+    return found
 
 
 def tool_content(name: str | None, call_id: str | None, arguments: object, result: object) -> Content:
