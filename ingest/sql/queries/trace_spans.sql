@@ -3,22 +3,9 @@
 -- parameters: trace_ids, since_ns
 -- columns: trace_id, scope, span_id, parent_span_id, name, service, start_ns, end_ns, status, kind, dialect, provider, model_requested, model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cache_write_1h_tokens, input_audio_tokens, input_image_tokens, output_audio_tokens, output_image_tokens, web_search_calls, code_interpreter_calls, file_search_calls, search_size, service_tier, cache_hit, usage_rule, max_tokens, tools_offered, response_format, reported_cost_usd, error_type, stream, ttft_s, session_id, user_id, response_id, workflow, agent, tool, prompt_name, prompt_version, policy_id, policy_version, policy_action, policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason, input_chars, output_chars, input_digest
 -- order: trace_id, start_ns, span_id
-select
-  trace_id, scope, span_id, parent_span_id, name, service, start_ns, end_ns, status, kind, dialect, provider, model_requested,
-  model_returned, reasoning_effort, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
-  cache_write_1h_tokens, input_audio_tokens, input_image_tokens, output_audio_tokens, output_image_tokens,
-  web_search_calls, code_interpreter_calls, file_search_calls, search_size, service_tier, cache_hit, usage_rule,
-  max_tokens, tools_offered, response_format, reported_cost_usd, error_type, stream, ttft_s, session_id, user_id,
-  response_id, workflow, agent, tool, prompt_name, prompt_version, policy_id, policy_version, policy_action,
-  policy_propensity, policy_arm, policy_candidates, policy_probabilities, policy_features, policy_reason, input_chars,
-  output_chars, input_digest
-from (
-  select *, row_number() over (partition by trace_id, span_id order by
-    (end_ns > 0) desc, end_ns desc, coalesce(input_tokens, 0) + coalesce(output_tokens, 0) desc,
-    input_chars + output_chars desc, length(attributes) desc, status, name, batch desc, line desc) as place
-  from span_log
-  where trace_id in (select unnest($trace_ids::varchar[]))
-    and ($since_ns::bigint is null or received_ns >= $since_ns::bigint)
-)
-where place = 1
+select * exclude (received_ns, precedence)
+from settling_copies
+where trace_id in (select unnest($trace_ids::varchar[]))
+  and ($since_ns::bigint is null or received_ns >= $since_ns::bigint)
+qualify row_number() over (partition by trace_id, span_id order by precedence desc) = 1
 order by trace_id, start_ns, span_id
