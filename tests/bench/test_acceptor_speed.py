@@ -114,12 +114,12 @@ def collecting(home: Path) -> Iterator[CollectorProcess]:
 
 
 @pytest.mark.parametrize(
-    ("name", "text_chars", "load", "most_cpu"),
+    ("name", "text_chars", "load", "most_cpu"),  # quiet or busy, 3 to 4 floors plain over HTTP, 1.3 to 1.9 else
     [
         ("3.8 KB spans", GENAI, over_http, 6.0),
         ("1 KB spans", SMALL, over_http, 6.0),
-        ("3.8 KB spans, gzip", GENAI, over_http_in_gzip, 6.0),
-        ("3.8 KB spans, gRPC", GENAI, over_grpc, 6.0),
+        ("3.8 KB spans, gzip", GENAI, over_http_in_gzip, 4.0),
+        ("3.8 KB spans, gRPC", GENAI, over_grpc, 4.0),
     ],
 )
 def test_cost_of_a_span_beside_the_floor(
