@@ -7,13 +7,14 @@ Legend: n decisions, a actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
 from optimizer.gate import Estimate, Kind
+from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, today, weights
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import fit_predict, predict_labelled, predict_outcomes
@@ -87,6 +88,32 @@ class Evaluation:
         evidence = self.outcomes[metric]
         scores = ESTIMATORS[estimator](evidence, policy) - today(evidence)
         return self._interval(scores, metric, policy, estimator)
+
+    def certified_change(self, metric: Metric, policy: Floats, earlier: Evaluation, earlier_policy: Floats) -> Outcome:
+        """As `change`, with an interval that holds at any number of decisions, by betting: see `ope.certificate`.
+
+        `earlier` judges other, earlier rows, on which the policy is `earlier_policy`; they say how to bet. An outcome
+        counts up to twice the largest of those rows. Refused where the guarantee would not hold.
+        """
+        evidence, before = self.outcomes[metric], earlier.outcomes[metric]
+        if (refused := self._refusal(metric, policy) or self._uncertifiable(evidence, before)) is not None:
+            return refused
+        most = 1.0 if metric == "quality" else 2 * float(before.outcome.max())
+        if most <= 0 or evidence.outcome.max() > most or min(evidence.outcome.min(), before.outcome.min()) < 0:
+            return Refused("an outcome is outside the range that earlier decisions showed")
+        bets = plan_bets(_divided(before, most), earlier_policy, confidence=self.confidence)
+        low, high = certified_change(_divided(evidence, most), policy, bets, confidence=self.confidence)
+        value = float((doubly_robust(evidence, policy) - today(evidence)).mean())
+        size, rows = self.effective(policy, metric), len(evidence.outcome)
+        return Estimate("betting", value, most * low, most * high, rows, size, "certified")
+
+    def _uncertifiable(self, evidence: Evidence, before: Evidence) -> Refused | None:
+        if not self.data.propensities_logged:
+            return Refused("a certificate needs logged probabilities, and some are estimated")
+        missing = float(np.isnan(np.concatenate([evidence.outcome, before.outcome])).mean())
+        if missing or not len(before.outcome):
+            return Refused(f"a certificate needs the outcome of every decision, and {missing:.1%} are missing")
+        return None
 
     def effective(self, policy: Floats, metric: Metric = "quality") -> float:
         """Effective decisions behind the policy's value: those whose outcome is known, by the weight they carry."""
@@ -168,6 +195,10 @@ def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float
             )
         outcomes[metric] = _evidence(judged, _outcome(judged, metric), model, seed)
     return Evaluation(judged, outcomes, confidence)
+
+
+def _divided(evidence: Evidence, by: float) -> Evidence:
+    return replace(evidence, outcome=evidence.outcome / by, model=evidence.model / by)
 
 
 def _outcome(data: LoggedDataset, metric: Metric) -> Floats:

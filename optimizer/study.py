@@ -156,6 +156,11 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         estimators = {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
+        chooser = held_out(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
+        chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
+        estimators["betting"] = {
+            metric: evaluation.certified_change(metric, suggested, chooser, chosen) for metric in METRICS
+        }
     verdict = judge(_case(data, suggestion, evaluation, changes, suggested), limits)
     open_question = verdict.outcome in ("promising", "cannot_tell")
     return Findings(
