@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before any library looks: threads that outnumber the cores wait a lot
+
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
