@@ -16,7 +16,7 @@ from pathlib import Path
 from ingest import otlp, wal
 from ingest.declared import declare_scales
 from ingest.errors import AppError, WorkError
-from ingest.known_traces import KnownTraces
+from ingest.known_ids import KnownIds
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.repricing import Tariff
@@ -24,12 +24,12 @@ from ingest.rows import Batch
 from ingest.scores import ScoreError, parse_scores
 from ingest.settler import portions, schemas, settle_held, settle_traces, tables
 from ingest.upkeep import Retention, Upkeep
-from ingest.waiting import Arrival, Instrumentations, Waiting
+from ingest.waiting import Arrival, RecordedApart, Waiting
 from ingest.wal import Position, Record, WalReader
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 8 << 20
+READ_BYTES = 16 << 20
 """At most about so much of the WAL is held at once."""
 
 TRACES_A_TIME = 1000
@@ -39,6 +39,8 @@ RETRY_S = 5.0
 """Between two attempts to write a lake that cannot be written: its disk is full, say, or its catalogue locked."""
 
 _NAP_S = 0.02
+_ECHO_NS = 24 * 3600 * 10**9
+"""Two accounts of one call arrive within so long."""
 
 TableRows = dict[str, list[tuple[object, ...]]]
 Say = Callable[[Mapping[str, object]], None]
@@ -95,9 +97,14 @@ class Converter:
         self._damaged = 0
         retention = Retention(options.retention_days, options.contents_days)
         self._upkeep = Upkeep(lake, retention, clock, monotonic)
-        known = KnownTraces(lake.query("trace_keys")["key"].to_numpy())
+        known = KnownIds(lake.query("trace_keys")["key"].to_numpy())
         self._waiting = Waiting(lake.query("unsettled_traces").iter_rows(), known, monotonic())
-        self._instrumentations = Instrumentations(lake.query("model_scopes").iter_rows())
+        since_ns = clock() - _ECHO_NS
+        self._apart = RecordedApart(
+            lake.query("model_scopes").iter_rows(),
+            KnownIds(lake.query("response_keys", since_ns=since_ns)["key"].to_numpy()),
+            lake.query("echoed_responses", since_ns=since_ns)["response_id"],
+        )
         self._writer = ThreadPoolExecutor(1, "writer")
         self._writing: tuple[Future[None], Position | None] | None = None
 
@@ -145,8 +152,7 @@ class Converter:
                 _reject(batch, record.received_ns, str(problem))
         self._batch = batch.number
         self._waiting.arrived(batch.arrivals, self._monotonic())
-        for arrival in batch.arrivals.values():
-            self._instrumentations.note(arrival.spans)
+        self._apart.note(batch.arrivals)
         return batch.finished(str(records[-1][0]))
 
     def _store(self, rows: TableRows, position: Position | None, quiet: Sequence[str]) -> None:
@@ -156,7 +162,7 @@ class Converter:
         stored: list[str] = []
         for trace_id in quiet:
             whole = self._waiting.whole(trace_id)
-            if whole is None or self._instrumentations.doubtful(whole.spans):
+            if whole is None or self._apart.doubtful(whole.spans):
                 stored.append(trace_id)
             else:
                 held[trace_id] = whole
@@ -193,7 +199,9 @@ class Converter:
         self._finish_writing()
         arrivals = {trace_id: self._waiting.first_ns(trace_id) for trace_id in trace_ids}
         settle_traces(
-            self._lake, self._types, arrivals, self._batch, self._tariff.prices, self._clock, took=self._waiting.took
+            *(self._lake, self._types, arrivals, self._batch, self._tariff.prices, self._clock),
+            echoed=self._apart.echoed,
+            took=self._waiting.took,
         )
         self._upkeep.committed()
         self._waiting.settled(trace_ids)

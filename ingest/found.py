@@ -3,7 +3,7 @@ other traces that may be the same as theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -65,13 +65,21 @@ class Found:
             whole.append(span)
         self.spans[trace_id] = whole
 
-    def mates(self, lake: Lake) -> list[str]:
-        """Traces that are not here and have a call that is one with a call here."""
-        asked = _windows(span for spans in self.spans.values() for span in spans)
-        services = set(lake.query("recorded_twice", **_lists(asked))["service"]) if asked else set()
-        if asked := [window for window in asked if window[0] in services]:
-            for spans in grouped(lake.query("calls_within", **_lists(asked))).values():
-                self.near.update({(span.trace_id, span.span_id): span for span in spans})
+    def mates(self, lake: Lake, echoed: Collection[str] = frozenset()) -> list[str]:
+        """Traces that are not here and have a call that is one with a call here. `echoed`: response ids that calls of
+        several traces have."""
+        spans = [span for spans in self.spans.values() for span in spans if span.facts.kind in MODEL_KINDS]
+        if not spans:
+            return []
+        asked = _windows(spans)
+        services = set(lake.query("recorded_twice", **_lists(asked))["service"])
+        responses = sorted({name for span in spans if (name := span.facts.response_id) in echoed and name})
+        doubtful = [window for window in asked if window[0] in services]
+        if doubtful or responses:
+            spell = {"from_ns": min(w[1] for w in asked) - LATEST_NS, "to_ns": max(w[2] for w in asked)}
+            near = lake.query("calls_within", **_lists(doubtful), response_ids=responses, **spell)
+            for found in grouped(near).values():
+                self.near.update({(span.trace_id, span.span_id): span for span in found})
         return sorted({trace for pair in self.twins().items() for trace, _ in pair} - self.spans.keys())
 
     def twins(self) -> dict[Place, Place]:
@@ -119,9 +127,9 @@ def _events(frame: pl.DataFrame) -> dict[str, list[LoggedEvent]]:
 
 
 def _windows(spans: Iterable[TraceSpan]) -> list[tuple[str, int, int]]:
-    """Service, from and to (ns): when calls last that may be one with one of these."""
+    """Service, from and to (ns): when calls last that may be one with one of these model calls."""
     found: list[tuple[str, int, int]] = []
-    for service, start_ns, end_ns in sorted((s.service, *reach(s)) for s in spans if s.facts.kind in MODEL_KINDS):
+    for service, start_ns, end_ns in sorted((span.service, *reach(span)) for span in spans):
         if found and found[-1][0] == service and start_ns <= found[-1][2] + LATEST_NS:
             found[-1] = service, found[-1][1], max(found[-1][2], end_ns)
         else:
@@ -130,8 +138,7 @@ def _windows(spans: Iterable[TraceSpan]) -> list[tuple[str, int, int]]:
 
 
 def _lists(windows: Sequence[tuple[str, int, int]]) -> dict[str, list[object]]:
-    services, starts, ends = (list(column) for column in zip(*windows, strict=True))
-    return {"services": services, "starts": starts, "ends": ends}
+    return {"services": [w[0] for w in windows], "starts": [w[1] for w in windows], "ends": [w[2] for w in windows]}
 
 
 def _lacking(span: TraceSpan, told: Content) -> Content:

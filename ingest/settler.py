@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -92,13 +92,15 @@ def settle_traces(
     batch: int,
     prices: Prices,
     clock: Callable[[], int] = time.time_ns,
+    echoed: Collection[str] = frozenset(),
     took: Callable[[str, float], None] = lambda _trace_id, _seconds: None,
 ) -> None:
     """Settles traces with all that the lake holds of them up to commit `batch`. Doing it again gives the same rows.
 
     `arrivals`: trace id -> when the first span or event that was not settled yet arrived (ns). A transaction holds at
     most about `SPANS_AT_ONCE` spans, so that a giant trace neither takes memory for others nor keeps them waiting.
-    Traces with a call that is recorded in one of these too are settled with them. `took` is told the seconds for a
+    Traces with a call that is recorded in one of these too are settled with them; `echoed` are response ids that calls
+    of several traces have. `took` is told the seconds for a
     trace that was settled by itself.
     """
     before = set(lake.query("settled_among", trace_ids=list(arrivals))["trace_id"])
@@ -110,10 +112,10 @@ def settle_traces(
         found = Found()
         found.read(lake, fresh, min((arrivals[trace_id] for trace_id in fresh), default=None))
         found.read(lake, again, None)
-        mates = found.mates(lake)
+        mates = found.mates(lake, echoed)
         found.read(lake, mates, None)
         if mates:
-            found.mates(lake)  # what their other calls may be one with
+            found.mates(lake, echoed)  # what their other calls may be one with
         rows = settled_rows(found, [*ids, *mates], batch, prices, clock())
         lake.write(tables(types, rows.by_table()), replace_traces=sorted({*again, *mates}))
         before.update(ids, mates)
@@ -141,11 +143,12 @@ def settled_rows(found: Found, trace_ids: Sequence[str], batch: int, prices: Pri
     rows = Rows(contents=[content_row(*place, content, batch) for place, content in found.contents])
     elsewhere: dict[str, dict[str, str]] = {}
     visitors: dict[str, list[tuple[TraceSpan, str]]] = {}
-    by_place = {**found.near, **{(s.trace_id, s.span_id): s for spans in found.spans.values() for s in spans}}
-    for (trace_id, span_id), (host_trace, host) in found.twins().items():
-        elsewhere.setdefault(trace_id, {})[span_id] = host
-        if trace_id != host_trace:
-            visitors.setdefault(host_trace, []).append((by_place[trace_id, span_id], host))
+    if twins := found.twins():
+        by_place = {**found.near, **{(s.trace_id, s.span_id): s for spans in found.spans.values() for s in spans}}
+        for (trace_id, span_id), (host_trace, host) in twins.items():
+            elsewhere.setdefault(trace_id, {})[span_id] = host
+            if trace_id != host_trace:
+                visitors.setdefault(host_trace, []).append((by_place[trace_id, span_id], host))
     for trace_id in trace_ids:
         try:
             _settle_one(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ingest.known_traces import KnownTraces
+from ingest.known_ids import KnownIds
 from ingest.logged_calls import LoggedEvent
 from ingest.sights import MODEL_KINDS
 from ingest.trace_tree import TraceSpan
@@ -23,6 +23,7 @@ which grows in bursts takes a tenth of the time at most."""
 
 _SLOW_S = 0.2
 _MOST_SLOW = 1000
+_MOST_ECHOED = 100_000
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Wait:
 class Waiting:
     """All waiting traces of one converter."""
 
-    def __init__(self, stored: Iterable[tuple[str, int]], known: KnownTraces, now_s: float) -> None:
+    def __init__(self, stored: Iterable[tuple[str, int]], known: KnownIds, now_s: float) -> None:
         """`stored`: traces of the lake that are not settled, and when the first of each arrived (ns)."""
         self._waits = {trace_id: Wait(first_ns, first_ns, now_s, None) for trace_id, first_ns in stored}
         known.unseen(list(self._waits))
@@ -126,22 +127,38 @@ class Waiting:
                 del self._slow_s[next(iter(self._slow_s))]
 
 
-class Instrumentations:
-    """Which instrumentations record a service's model calls: a call can be recorded twice, apart, only where there are
-    several, or where one tells of a moment only, the end of a stream."""
+class RecordedApart:
+    """Which model calls may be recorded twice, apart from one another: those of a service with several
+    instrumentations, or with one that tells of a moment only, the end of a stream; and those whose response id came
+    before."""
 
-    def __init__(self, known: Iterable[tuple[str, str | None, bool]]) -> None:
-        """`known`: service, scope, and whether it told of a moment."""
+    def __init__(
+        self, scopes: Iterable[tuple[str, str | None, bool]], responses: KnownIds, echoed: Iterable[str]
+    ) -> None:
+        """What the lake knows: service, scope, and whether it told of a moment; the response ids there are; those that
+        several traces have."""
         self._scopes: dict[str, set[str | None]] = {}
         self._doubtful: set[str] = set()
-        for service, scope, moments in known:
+        self._responses = responses
+        self.echoed: dict[str, None] = dict.fromkeys(echoed)
+        """Response ids that came in several traces, or in several commits; of very many the latest."""
+        for service, scope, moments in scopes:
             self._note(service, scope, moments)
 
-    def note(self, spans: Iterable[TraceSpan]) -> None:
-        """Learns from spans."""
-        for span in spans:
-            if span.facts.kind in MODEL_KINDS:
-                self._note(span.service, span.scope, span.start_ns == span.end_ns and span.input_digest is not None)
+    def note(self, arrivals: Mapping[str, Arrival]) -> None:
+        """Learns from a commit."""
+        traces: dict[str, str] = {}
+        for trace_id, arrival in arrivals.items():
+            for span in arrival.spans:
+                if span.facts.kind in MODEL_KINDS:
+                    self._note(span.service, span.scope, span.start_ns == span.end_ns and span.input_digest is not None)
+                    if (response := span.facts.response_id) and traces.setdefault(response, trace_id) != trace_id:
+                        self.echoed[response] = None
+        new = set(self._responses.unseen(list(traces)))
+        if len(new) < len(traces):
+            self.echoed.update(dict.fromkeys(response for response in traces if response not in new))
+        while len(self.echoed) > _MOST_ECHOED:
+            del self.echoed[next(iter(self.echoed))]
 
     def _note(self, service: str, scope: str | None, moment: bool) -> None:
         scopes = self._scopes.setdefault(service, set())
@@ -151,6 +168,10 @@ class Instrumentations:
 
     def doubtful(self, spans: Iterable[TraceSpan]) -> bool:
         """Whether a call among these may be recorded once more somewhere."""
-        return bool(self._doubtful) and any(
-            span.service in self._doubtful for span in spans if span.facts.kind in MODEL_KINDS
+        if not self._doubtful and not self.echoed:
+            return False
+        return any(
+            span.service in self._doubtful or span.facts.response_id in self.echoed
+            for span in spans
+            if span.facts.kind in MODEL_KINDS
         )

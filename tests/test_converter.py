@@ -20,7 +20,7 @@ from ingest.converter import Converter
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
-from ingest.spans import Event, Span
+from ingest.spans import Event, Scope, Span
 from ingest.trace_tree import TraceSpan
 
 OPTIONS = ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=(Price("gpt-4o-mini", 1.0, 2.0),))
@@ -193,6 +193,27 @@ def test_traces_left_unsettled_are_settled_by_the_next_converter(home: Path) -> 
     assert counts(home) == {"spans": 1, "calls": 0, "scores": 0, "traces": 1, "unsettled_traces": 1}
     drain(home)
     assert counts(home) == {"spans": 1, "calls": 1, "scores": 0, "traces": 1, "unsettled_traces": 0}
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("gateway_first", [True, False])
+def test_a_gateway_that_records_the_call_in_a_trace_of_its_own_adds_none(
+    home: Path, together: bool, gateway_first: bool
+) -> None:
+    """Two services, two traces, one response: one call, with its cost once, whichever arrives first."""
+    told = chat(gen_ai__response__id="r1")
+    asked = span(2, told, parent=1, trace=1, start_ns=START, end_ns=START + SECOND)
+    app = [span(1, agent(), trace=1), replace(asked, scope=Scope("framework"))]
+    inside = {"trace": 2, "service": "gateway", "start_ns": START + SECOND // 4, "end_ns": START + SECOND // 2}
+    gateway = [replace(span(3, told, parent=9, **inside), scope=Scope("gateway"))]
+    sent = [gateway, app] if gateway_first else [app, gateway]
+    if together:
+        drain(home, *(traces(*spans) for spans in sent))
+    else:
+        for spans in sent:
+            drain(home, traces(*spans))
+    assert rows(home, "select count(*), count(cost_usd) from calls where kind = 'llm'") == [(1, 1)]
+    assert counts(home)["unsettled_traces"] == 0
 
 
 def test_a_trace_that_cannot_be_settled_keeps_no_other_waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

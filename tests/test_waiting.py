@@ -4,6 +4,8 @@ is one."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import corpus
@@ -14,19 +16,19 @@ from hypothesis import strategies as st
 
 from ingest import waiting
 from ingest.dialects.facts import Kind, LlmFacts
-from ingest.known_traces import KnownTraces, keys_of
+from ingest.known_ids import KnownIds, keys_of
 from ingest.lake import Lake
 from ingest.logged_calls import LoggedEvent
 from ingest.trace_tree import TraceSpan
-from ingest.waiting import Arrival, Instrumentations, Waiting
+from ingest.waiting import Arrival, RecordedApart, Waiting
 
 S = 10**9
 CASES = corpus.cases(corpus.GOLDEN) + (corpus.cases(Path(corpus.FOLDER)) if corpus.FOLDER else [])
 SETTLED = ("settled_calls", "span_roles", "settled_traces", "content_log")
 
 
-def nothing_known() -> KnownTraces:
-    return KnownTraces(np.array([], dtype=np.uint64))
+def nothing_known() -> KnownIds:
+    return KnownIds(np.array([], dtype=np.uint64))
 
 
 def span(number: int, *, kind: Kind = "llm", scope: str = "a", end_ns: int = 2, digest: str | None = None) -> TraceSpan:
@@ -59,7 +61,7 @@ def test_settling_from_memory_and_from_the_lake_give_the_same_rows(
 
 
 def test_a_new_trace_is_held_and_one_that_the_lake_has_is_not() -> None:
-    known = KnownTraces(keys_of(["old"]))
+    known = KnownIds(keys_of(["old"]))
     found = Waiting([("unsettled", S)], known, 0.0)
     found.arrived({"new": arrival(1), "old": arrival(1), "unsettled": arrival(2)}, 1.0)
     found.arrived({"new": arrival(2)}, 1.0)
@@ -117,22 +119,46 @@ def test_a_trace_that_took_long_rests_ten_times_as_long() -> None:
     assert found.quiet(99 * S, 102.0, 2.0, drained=True, everything=False) == ["giant", "small"]
 
 
-def test_calls_are_recorded_apart_only_where_there_are_several_instrumentations_or_moments() -> None:
-    found = Instrumentations([("crm", "a", False), ("crm", "b", False), ("mail", "a", True)])
+def apart(*scopes: tuple[str, str | None, bool], echoed: Sequence[str] = ()) -> RecordedApart:
+    return RecordedApart(scopes, nothing_known(), echoed)
+
+
+def arrived(*spans: TraceSpan) -> dict[str, Arrival]:
+    return {"t": Arrival(S, S, list(spans))}
+
+
+def test_calls_are_recorded_apart_where_there_are_several_instrumentations_or_moments() -> None:
+    found = apart(("crm", "a", False), ("crm", "b", False), ("mail", "a", True))
     assert not found.doubtful([span(1)])
-    found.note([span(1, scope="a"), span(2, kind="tool", scope="b"), span(3, end_ns=1)])
+    found.note(arrived(span(1, scope="a"), span(2, kind="tool", scope="b"), span(3, end_ns=1)))
     assert not found.doubtful([span(1)])
-    found.note([span(4, scope="b")])
+    found.note(arrived(span(4, scope="b")))
     assert found.doubtful([span(1)])
     assert not found.doubtful([span(2, kind="tool")])
-    streamed = Instrumentations([])
-    streamed.note([span(1, end_ns=1, digest="d")])
+    streamed = apart()
+    streamed.note(arrived(span(1, end_ns=1, digest="d")))
     assert streamed.doubtful([span(2)])
+
+
+def answered(number: int, response: str) -> TraceSpan:
+    return replace(span(number), facts=LlmFacts(kind="llm", response_id=response))
+
+
+def test_a_response_that_came_before_may_be_recorded_elsewhere() -> None:
+    found = apart(echoed=["stored"])
+    found.note({"t": Arrival(S, S, [answered(1, "a"), answered(2, "a"), answered(3, "b")])})
+    assert not found.doubtful([answered(1, "a"), answered(3, "b"), span(4)])  # one trace tells of both
+    assert found.doubtful([answered(5, "stored")])
+    found.note({"u": Arrival(S, S, [answered(1, "b")]), "v": Arrival(S, S, [answered(1, "c")])})
+    assert found.doubtful([answered(3, "b")])
+    found.note({"w": Arrival(S, S, [answered(1, "d")]), "x": Arrival(S, S, [answered(1, "d")])})
+    assert found.doubtful([answered(1, "d")])
+    assert not found.doubtful([answered(1, "c")])
 
 
 @given(st.lists(st.lists(st.text(max_size=3), max_size=8), max_size=8), st.lists(st.text(max_size=3), max_size=8))
 def test_each_trace_is_unseen_once(asked: list[list[str]], stored: list[str]) -> None:
-    known = KnownTraces(keys_of(stored))
+    known = KnownIds(keys_of(stored))
     seen = set(stored)
     for trace_ids in asked:
         assert known.unseen(trace_ids) == list(dict.fromkeys(t for t in trace_ids if t not in seen))
@@ -140,7 +166,7 @@ def test_each_trace_is_unseen_once(asked: list[list[str]], stored: list[str]) ->
 
 
 def test_keys_stay_known_when_they_are_sorted_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.known_traces._MOST_LOOSE", 10)
+    monkeypatch.setattr("ingest.known_ids._MOST_LOOSE", 10)
     known, names = nothing_known(), [f"t{n}" for n in range(100)]
     assert [known.unseen([name]) for name in names] == [[name] for name in names]
     assert known.unseen(names) == []
