@@ -158,7 +158,7 @@ def simple(given: object) -> Message | None:
         if not isinstance(part, dict) or part.get("type") != "text" or len(part) != 2:
             return None
         inside = part.get("content", part.get("text"))
-    elif _looks_like_parts(inside):
+    elif isinstance(inside, str) and inside.startswith('[{"') and _looks_like_parts(inside):
         return None
     if not isinstance(inside, str):
         return None
