@@ -33,7 +33,13 @@ class Look:
 
 def earlier(home: Path, look: Look) -> list[Look]:
     """The looks of other runs at some of the same decisions, in the order they were made."""
-    return [known for known in _read(home) if known.run_id != look.run_id and known.overlaps(look)]
+    before: list[Look] = []
+    for known in _read(home):
+        if known == look:
+            break
+        if known.run_id != look.run_id and known.overlaps(look):
+            before.append(known)
+    return before
 
 
 def record(home: Path, looks: Sequence[Look]) -> None:

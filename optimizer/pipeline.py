@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,14 +18,15 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, one_list, runs
+from optimizer import bundle, looks, one_list, runs
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
 from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
 from optimizer.logged import to_dataset, with_behaviour
-from optimizer.study import Lessons, assess, learn
+from optimizer.looks import Look
+from optimizer.study import Lessons, assess, learn, look_at
 from optimizer.summary import Notes, estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
 from optimizer.threads import one_thread
 
@@ -61,7 +62,7 @@ def evaluate(home: Path, run_id: str | None = None, progress: Progress | None = 
     A run is judged once: asked again, the answer that was written is returned.
     """
     with runs.lock(home):
-        return _evaluate(runs.run_folder(home, run_id), progress or _silent)
+        return _evaluate(home, runs.run_folder(home, run_id), progress or _silent)
 
 
 def nightly(
@@ -72,7 +73,7 @@ def nightly(
     with runs.lock(home):
         run_id = _train(home, settings, services, lambda what, share: report(what, 0.6 * share))
         folder = home / "runs" / run_id
-        judged = _evaluate(folder, lambda what, share: report(what, 0.6 + 0.35 * share))
+        judged = _evaluate(home, folder, lambda what, share: report(what, 0.6 + 0.35 * share))
         deployed = {name: run_id for name, found in judged["services"].items() if found["verdict"] == "deploy"}
         for name in deployed:
             out = runs.bundle_folder(home, name)
@@ -225,7 +226,7 @@ def _learn_service(
     return with_behaviour(at_point, logged.data), training, lessons
 
 
-def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
+def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
     if (folder / "verdicts.json").exists():
         return runs.read_json(folder / "verdicts.json")
     training = runs.read_json(folder / "training.json")
@@ -238,9 +239,14 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
         model = bundle.read_policy(runs.policy_folder(folder, name))[0] if learned["label"] is not None else None
         with one_thread():
             data = to_dataset(own, seed=SEED).data
-            findings = assess(data, suggestion_of(learned, model), Limits(**learned["limits"]), seed=SEED)
+            further = _look(home, look_at(data, name, learned["point"], folder.name)) if model is not None else 0
+            limits = Limits(**learned["limits"])
+            limits = replace(limits, confidence=looks.charged(limits.confidence, further))
+            findings = assess(data, suggestion_of(learned, model), limits, seed=SEED)
         judged[name] = {
             **service_json(data, findings, learned, own["propensity_origin"].to_list()),
+            "limits": asdict(limits),
+            "earlier_looks": further,
             "run_id": folder.name,
             "policy_id": None if model is None else f"{name}@{folder.name}",
             "bundle": None,
@@ -252,6 +258,14 @@ def _evaluate(folder: Path, report: Progress) -> dict[str, Any]:
     verdicts = {"services": judged}
     runs.write_json(folder / "verdicts.json", verdicts)
     return verdicts
+
+
+def _look(home: Path, look: Look | None) -> int:
+    """Notes a look at the judging decisions; how many there were before."""
+    if look is None:
+        return 0
+    looks.record(home, [look])
+    return len(looks.earlier(home, look))
 
 
 def _may_suggest(service: ServiceSettings, point: str) -> tuple[str, ...] | None:

@@ -142,6 +142,10 @@ def reasons(service: Record) -> list[str]:
         met = "met" if reason["holds"] else "NOT met"
         line = f"{met}: {reason['condition']}: {reason['got']} (needed: {reason['needed']})"
         lines.append(line if reason["holds"] or not reason.get("remedy") else f"{line}; {reason['remedy']}")
+    if further := service.get("earlier_looks"):
+        level = f"{100 * service['limits']['confidence']:.4g} %"
+        times = "once" if further == 1 else f"{further} times"
+        lines.append(f"judged {times} before on some of these decisions: all intervals are {level} intervals")
     plan = service.get("plan")
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 

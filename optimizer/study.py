@@ -18,6 +18,7 @@ from optimizer.gate import Case, Estimate, Limits, Verdict, judge
 from optimizer.learners import Lesson, candidates
 from optimizer.learners.lesson import doubly_robust_targets
 from optimizer.logged import OTHER, Logged
+from optimizer.looks import Look
 from optimizer.ope.estimators import ESTIMATORS
 from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
@@ -128,6 +129,12 @@ def learn(
     )
     frontier = tuple(s for c in found if (s := score(c, chooser, limits, reward)) is not None)
     return Lessons(suggestion, frontier)
+
+
+def look_at(data: LoggedDataset, service: str, point: str, run_id: str) -> Look | None:
+    """The look that `assess` takes at the certifying rows; None when there are none."""
+    times = data.time_ns[split(data.groups, data.time_ns).certify]
+    return Look(service, point, run_id, int(times.min()), int(times.max())) if len(times) else None
 
 
 def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed: int) -> Findings:
