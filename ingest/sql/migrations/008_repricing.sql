@@ -9,11 +9,7 @@ create table repricings (
 -- of the same model that have both. Estimates, for no cost and no saving. NULL: fewer than 5 such calls, or no text.
 -- Output is what can be read of the answer, without reasoning. `calls_learned_from` counts those calls.
 create view token_estimates as
-with told as (
-  select trace_id, span_id, max(input_chars) as input_chars, max(output_chars) as output_chars
-  from span_log group by trace_id, span_id
-),
-model_calls as (
+with every_call as (
   select
     c.trace_id, c.span_id, c.service, c.status, c.start_ns, coalesce(c.model_returned, c.model_requested) as model,
     c.input_tokens, c.output_tokens - coalesce(c.reasoning_tokens, 0) as answer_tokens,
@@ -23,15 +19,27 @@ model_calls as (
   from settled_calls c
   where c.kind in ('llm', 'embedding') and c.cache_hit is not true
 ),
+model_calls as (  -- of models with a call that has no counts
+  select * from every_call
+  where (input_tokens is null and answer_tokens is null)
+    or model in (select model from every_call where input_tokens is null and answer_tokens is null)
+),
+told as (
+  select s.trace_id, s.span_id, max(s.input_chars) as input_chars, max(s.output_chars) as output_chars
+  from span_log s semi join model_calls m on m.content_trace_id = s.trace_id and m.content_span_id = s.span_id
+  group by s.trace_id, s.span_id
+),
 sized as (
   select m.*, nullif(t.input_chars, 0) as input_chars, nullif(t.output_chars, 0) as output_chars
   from model_calls m left join told t on t.trace_id = m.content_trace_id and t.span_id = m.content_span_id
 ),
 texts as (  -- of calls whose texts came as events of their own
-  select c.trace_id, c.span_id, length(c.input_text) as input_chars, length(c.output_text) as output_chars
-  from contents c
-  semi join sized s
-    on s.content_trace_id = c.trace_id and s.content_span_id = c.span_id and s.input_chars is null and s.output_chars is null
+  select
+    c.trace_id, c.span_id, max(length(c.input_text)) as input_chars, max(length(c.output_text)) as output_chars
+  from content_log c
+  semi join (select * from sized where input_chars is null and output_chars is null) s
+    on s.content_trace_id = c.trace_id and s.content_span_id = c.span_id
+  group by c.trace_id, c.span_id
 ),
 whole as (
   select s.* replace (
