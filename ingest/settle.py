@@ -33,6 +33,7 @@ _OUTPUT = ("output_tokens", "reasoning_tokens", "output_audio_tokens", "output_i
 _NOT_SHARED = frozenset({*POLICY, "error_type"})
 _FIELDS = tuple(LlmFacts.__dataclass_fields__)
 _PLACE = {name: place for place, name in enumerate(_FIELDS)}
+_SHARED_PLACES = tuple(place for name, place in _PLACE.items() if name not in _NOT_SHARED)
 _values_of = attrgetter(*_FIELDS)
 
 
@@ -175,17 +176,17 @@ def _completed(facts: LlmFacts, others: Sequence[TraceSpan]) -> LlmFacts:
 
     Counts of input and of output each come from one sight where one's parts do not fit into another's total.
     """
-    missing = [name for name, value in zip(_FIELDS, _values_of(facts), strict=True) if value is None]
-    told: dict[str, object] = {}
-    for name in missing:
-        if name not in _NOT_SHARED:
-            for other in others:
-                if (value := getattr(other.facts, name)) is not None:
-                    told[name] = value
-                    break
+    values = list(_values_of(facts))
+    told = False
+    for other in others:
+        theirs = _values_of(other.facts)
+        for place in _SHARED_PLACES:
+            if values[place] is None and theirs[place] is not None:
+                values[place] = theirs[place]
+                told = True
     if not told:
         return facts
-    whole = _changed(facts, told)
+    whole = LlmFacts(*values)
     cached = (whole.cache_read_tokens or 0) + (whole.cache_write_tokens or 0)
     if whole.input_tokens is not None and cached > whole.input_tokens:
         whole = _counts_of_one(whole, [facts, *(other.facts for other in others)], _INPUT)

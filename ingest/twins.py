@@ -160,6 +160,8 @@ def _matches(calls: Iterable[TraceSpan]) -> Iterator[_Match]:
                     alike.setdefault(key, [other]).append(span)
     seen: set[tuple[Place, Place]] = set()
     for group in alike.values():
+        if len(group) == 2 and _is_child(*group):
+            continue  # most often
         if len({span.scope for span in group}) > 1:
             for one, other in _overlapping(group):
                 pair = _place(one), _place(other)
@@ -205,7 +207,7 @@ def _overlap(one: TraceSpan, other: TraceSpan) -> bool:
 def _may_be_one(one: TraceSpan, other: TraceSpan) -> bool:
     if one.facts.kind != other.facts.kind or one.scope == other.scope:
         return False
-    if one.trace_id == other.trace_id and one.span_id == other.parent_span_id:
+    if _is_child(one, other):
         return False  # the tree finds it
     if _same_response(one, other):
         return True
@@ -216,6 +218,10 @@ def _may_be_one(one: TraceSpan, other: TraceSpan) -> bool:
     if one.service != other.service and (one.input_digest is None or one.input_digest != other.input_digest):
         return False
     return _agree(one, other) and not _models(one).isdisjoint(_models(other))
+
+
+def _is_child(one: TraceSpan, other: TraceSpan) -> bool:
+    return one.span_id == other.parent_span_id and one.trace_id == other.trace_id
 
 
 def _same_response(one: TraceSpan, other: TraceSpan) -> bool:

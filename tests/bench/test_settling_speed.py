@@ -155,4 +155,4 @@ def us_per_span(make: Callable[[random.Random, int], list[TraceSpan]], prices: P
 def test_cost_of_settling(make: Callable[[random.Random, int], list[TraceSpan]], traces: int) -> None:
     cost = us_per_span(make, price_list(), traces)
     print(json.dumps({"what": make.__name__, "us_per_span": round(cost, 1)}))
-    assert cost < 250
+    assert cost < 60  # twice what it takes on two shared cores
