@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.errors import WorkError
-from ingest.home import replace_file
+from ingest.home import collector_runs, replace_file
 from ingest.lake import Lake
 from ingest.prices import frames
 from ingest.prices.newest import newest_list
@@ -32,7 +32,7 @@ from ingest.pricing import Discount, Price, Prices
 
 log = logging.getLogger(__name__)
 
-CALLS_AT_ONCE = 200_000
+CALLS_AT_ONCE = 50_000
 _KEYS = ("trace_id", "span_id")
 _SAME = 1e-9
 """Relative difference of two costs that is only arithmetic."""
@@ -75,17 +75,7 @@ def order(home: Path, since_ns: int | None, prices: Sequence[Price], discounts: 
 
 def ordered(home: Path) -> Order | None:
     """The order that waits in the home. Raises WorkError for one that cannot be read."""
-    try:
-        said = orjson.loads(_file(home).read_bytes())
-        prices = tuple(Price(**price) for price in said["prices"])
-        discounts = tuple(Discount(**discount) for discount in said["discounts"])
-        return Order(said["request"], said["since_ns"], prices, discounts)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise WorkError(
-            f"{_file(home)} cannot be read: {error}", "Remove it and run `retroute prices reprice` again."
-        ) from None
+    return _read(_file(home))
 
 
 def withdraw(home: Path, placed: Order) -> None:
@@ -108,7 +98,9 @@ def carry_out(
     done = outcome(lake, order.request)
     if done is None:
         done = reprice(lake, prices, order, clock)
-    withdraw(home, order)
+    waiting = ordered(home)
+    if waiting is not None and waiting.request == order.request:
+        _file(home).replace(_file(home, done=True))
     return done
 
 
@@ -169,7 +161,8 @@ class Tariff:
     ) -> None:
         self._lake = lake
         self._home = home
-        self._stated = (tuple(overrides), tuple(discounts))
+        handed = _handed(home)
+        self._stated = (handed.prices, handed.discounts) if handed else (tuple(overrides), tuple(discounts))
         self._seen: tuple[tuple[str, int], ...] = ()
         self._load()
 
@@ -211,8 +204,34 @@ def _portions(lake: Lake, since_ns: int | None) -> Iterator[pl.DataFrame]:
             yield lake.query("calls_to_reprice", day=day, since_ns=since_ns, parts=parts, part=part)
 
 
-def _file(home: Path) -> Path:
-    return home / "prices" / "reprice.order"
+def _handed(home: Path) -> Order | None:
+    """The order that the running collector has carried out since it started: its prices are newer than those that the
+    collector gives to a converter which it has to start again."""
+    try:
+        started_ns = int(orjson.loads((home / "collector.json").read_bytes())["started_ns"])
+        if _file(home, done=True).stat().st_mtime_ns > started_ns and collector_runs(home):
+            return _read(_file(home, done=True))
+    except (OSError, ValueError, TypeError, KeyError, WorkError):
+        pass  # nothing was handed over
+    return None
+
+
+def _read(file: Path) -> Order | None:
+    try:
+        said = orjson.loads(file.read_bytes())
+        prices = tuple(Price(**price) for price in said["prices"])
+        discounts = tuple(Discount(**discount) for discount in said["discounts"])
+        return Order(said["request"], said["since_ns"], prices, discounts)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise WorkError(
+            f"{file} cannot be read: {error}", "Remove it and run `retroute prices reprice` again."
+        ) from None
+
+
+def _file(home: Path, *, done: bool = False) -> Path:
+    return home / "prices" / ("reprice.done" if done else "reprice.order")
 
 
 def _lists(home: Path) -> tuple[tuple[str, int], ...]:
@@ -221,4 +240,5 @@ def _lists(home: Path) -> tuple[tuple[str, int], ...]:
         found = [(file.name, file.stat().st_mtime_ns) for file in (home / "prices").iterdir()]
     except FileNotFoundError:  # no folder, or a file that went meanwhile
         return ()
-    return tuple(sorted(entry for entry in found if not entry[0].startswith(".")))
+    told = (entry for entry in found if entry[0].endswith((".json", ".order")))
+    return tuple(sorted(told))

@@ -172,8 +172,12 @@ def test_a_running_collector_prices_the_calls_and_goes_on_with_these_prices(tmp_
         while 7 not in costs(home):
             assert time.monotonic() < until
             time.sleep(0.2)
+        with Lake.open(home) as lake:  # a converter that the collector has to start again is given what it began with
+            assert repricing.Tariff(lake, home, OLD).prices.overrides[0].input == 3.0
     assert costs(home)[7] == pytest.approx(3000 * M)
     assert repricing.ordered(home) is None
+    with Lake.open(home) as lake:  # a collector that starts reads retroute.toml itself
+        assert repricing.Tariff(lake, home, OLD).prices.overrides == OLD
 
 
 def test_a_damaged_order_stops_nobody(tmp_path) -> None:
