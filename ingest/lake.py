@@ -48,7 +48,8 @@ _WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "2", "mem
 _OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256MB"}
 """zstd at its default level halves the files and costs no more than snappy."""
 _MOVED = ("ducklake_inlined_data", "Failed to read inlined data", "transaction is aborted")
-"""Signs in an error of a reader that other rows are where it looks, and that it must look again."""
+"""Signs in a reader's error that it asked for rows that were in the catalogue and are in files by now, as after a
+migration: the writer drops a table of theirs with no regard for readers. Who asks again gets them."""
 _MAINTENANCE = re.compile(r"\bducklake_(merge|rewrite|cleanup|delete|expire|flush|add|set|commit)\w*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?P<inner>.*)", re.IGNORECASE | re.DOTALL)
 
@@ -177,7 +178,7 @@ class Lake:
             raise TypeError(f"query {name} has no parameter {', '.join(sorted(surplus))}; it has {query.parameters}")
         values = {key: parameters.get(key) for key in query.parameters}
         try:
-            return self._run(lambda: self._connection.execute(query.text, values).pl())
+            return self._read(lambda: self._connection.execute(query.text, values).pl())
         except duckdb.Error as problem:
             raise WorkError(f"the lake in {self._folder} cannot be read: {_said(problem)}") from problem
 
@@ -185,7 +186,7 @@ class Lake:
         """The rows of one SELECT in free SQL. Raises UsageError with DuckDB's message; nothing can be written."""
         try:
             _refuse_writing(self._connection, text)
-            return self._run(lambda: self._connection.execute(text).pl())
+            return self._read(lambda: self._connection.execute(text).pl())
         except duckdb.Error as problem:
             raise UsageError(_said(problem), _TABLES) from problem
 
@@ -334,18 +335,41 @@ class Lake:
         except (duckdb.Error, OSError) as problem:
             raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
 
+    def _read(self, action: Callable[[], T]) -> T:
+        """What a query gives, asked again when a writer joined files meanwhile. DuckDB reads the catalogue in pieces: a
+        query in the midst of that may find neither the old files nor the new one, and miss rows without an error."""
+        if self._again is None:
+            return self._run(action)
+        joined = self._last_joined()
+        while True:
+            found = self._run(action)
+            before, joined = joined, self._last_joined()
+            if joined == before:
+                return found
+
+    def _last_joined(self) -> int:
+        """The newest snapshot that only keeps rows in other files than the one before."""
+        found = self._run(
+            lambda: self._connection.execute(
+                "select coalesce(max(snapshot_id), 0) from __ducklake_metadata_lake.ducklake_snapshot_changes "
+                "where regexp_matches(changes_made, 'merge|flush|rewrite|compact')"
+            ).fetchone()
+        )
+        assert found is not None
+        return int(found[0])
+
     def _run(self, action: Callable[[], T]) -> T:
         with self._turn:
-            try:
-                return _patiently(action)
-            except duckdb.Error as problem:
-                # A writer that moves rows out of the catalogue while they are read, and one that migrates, make an
-                # open reader ask for tables that are gone.
-                if self._again is None or not any(sign in str(problem) for sign in _MOVED):
-                    raise
-                self._connection.close()
-                self._connection = self._again()
-                return _patiently(action)
+            until = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    return _patiently(action)
+                except duckdb.Error as problem:
+                    moved = any(sign in str(problem) for sign in _MOVED)
+                    if self._again is None or not moved or time.monotonic() > until:
+                        raise
+                    self._connection.close()
+                    self._connection = self._again()
 
     def _sync_files(self, tables: Sequence[str], since_s: float) -> None:
         for table in set(tables):
