@@ -16,7 +16,7 @@ from ingest.logged_calls import LoggedEvent
 from ingest.rows import FACTS, digest
 from ingest.sights import MODEL_KINDS
 from ingest.trace_tree import TraceSpan
-from ingest.twins import LATEST_NS, Place, reach, twins
+from ingest.twins import LATEST_NS, SKEW_NS, Place, reach, twins
 
 _SPAN_FIELDS = tuple(name for name in TraceSpan.__dataclass_fields__ if name not in ("facts", "logged"))
 
@@ -76,7 +76,10 @@ class Found:
         responses = sorted({name for span in spans if (name := span.facts.response_id) in echoed and name})
         doubtful = [window for window in asked if window[0] in services]
         if doubtful or responses:
-            spell = {"from_ns": min(w[1] for w in asked) - LATEST_NS, "to_ns": max(w[2] for w in asked)}
+            spell = {
+                "from_ns": min(w[1] for w in asked) - LATEST_NS - SKEW_NS,
+                "to_ns": max(w[2] for w in asked) + SKEW_NS,
+            }
             near = lake.query("calls_within", **_lists(doubtful), response_ids=responses, **spell)
             for found in grouped(near).values():
                 self.near.update({(span.trace_id, span.span_id): span for span in found})

@@ -5,8 +5,8 @@ as two services. They are twins when they come of different instrumentations, on
 evidence that two calls do not share by chance:
 
     the same response id    in whichever services and traces
-    the same prompt         in whichever services; they agree on the model and on all that both tell, and one has lost
-                            its context or both are below one span
+    the same prompt         in one service, or in one trace; they agree on the model and on all that both tell, and one
+                            has lost its context or both are below one span
     the same counts         likewise, within one service; other services have calls of the same counts by chance
     both failed             likewise
 
@@ -36,7 +36,7 @@ LATEST_NS = 3600 * 10**9
 _SLACK_NS = 2_000_000
 """Clocks of milliseconds round a span beyond the one around it."""
 
-_SKEW_NS = 10**9
+SKEW_NS = 10**9
 """Clocks of two services' hosts are so far apart."""
 
 _NEAREST = 32
@@ -176,7 +176,7 @@ def _overlapping(group: Iterable[TraceSpan]) -> Iterator[tuple[TraceSpan, TraceS
     for span in group:
         for scope, before in lasting.items():
             if len(before) > 2 * _NEAREST:  # a bound, and room for what ended to pile up until it pays to look
-                before[:] = [other for other in before if other.end_ns + _SKEW_NS >= span.start_ns][-8 * _NEAREST :]
+                before[:] = [other for other in before if other.end_ns + SKEW_NS >= span.start_ns][-8 * _NEAREST :]
             if scope != span.scope:
                 within = (other for other in reversed(before) if _overlap(other, span))
                 yield from ((other, span) for other in islice(within, _NEAREST))
@@ -198,7 +198,7 @@ def _keys(span: TraceSpan) -> Iterator[tuple[object, ...]]:
 
 def _overlap(one: TraceSpan, other: TraceSpan) -> bool:
     """`one` starts first. The shorter lasts within the longer, as far as clocks tell."""
-    slack_ns = _SKEW_NS if one.service != other.service and _same_response(one, other) else _SLACK_NS
+    slack_ns = SKEW_NS if one.service != other.service and _same_response(one, other) else _SLACK_NS
     return one.end_ns + slack_ns >= other.start_ns and (
         one.end_ns + slack_ns >= other.end_ns or one.start_ns + slack_ns >= other.start_ns
     )
@@ -215,8 +215,10 @@ def _may_be_one(one: TraceSpan, other: TraceSpan) -> bool:
         return False  # in line they are found by the tree, elsewhere they are two calls
     if one.trace_id != other.trace_id and one.parent_span_id and other.parent_span_id:
         return False  # neither has lost its context
-    if one.service != other.service and (one.input_digest is None or one.input_digest != other.input_digest):
-        return False
+    if one.service != other.service:
+        same_prompt = one.input_digest is not None and one.input_digest == other.input_digest
+        if one.trace_id != other.trace_id or not same_prompt:
+            return False
     return _agree(one, other) and not _models(one).isdisjoint(_models(other))
 
 
