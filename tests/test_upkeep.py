@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import statistics
+import time
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -242,3 +244,36 @@ def test_upkeep_that_fails_stops_nothing(lake: Lake, clock: Clock, tmp_path: Pat
     keep.work()
     assert oldest(lake) < lake.snapshot()
     assert held(lake)["spans"] == 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every_s", [40, 1])
+def test_an_hour_of_commits_leaves_a_small_lake_and_slows_none(
+    lake: Lake, clock: Clock, tmp_path: Path, every_s: int
+) -> None:
+    """Snapshots of the last hour are kept, so this is as many as there ever are."""
+    keep = keeper(lake, clock)
+    number = 3600 // every_s
+    spent: list[float] = []
+    files: list[int] = []
+    for done in range(1, number + 1):
+        began = time.process_time()
+        commit(lake, done, rows=5)
+        spent.append(time.process_time() - began)
+        keep.committed()
+        clock.seconds += every_s
+        keep.work()
+        files.append(lake.files())
+    disk = sum(1 for _ in (tmp_path / "home/lake/data").rglob("*.parquet"))
+    catalogue_mb = (tmp_path / "home/lake/catalog.sqlite").stat().st_size / 1e6
+    tenth = number // 10
+    early, late = statistics.median(spent[tenth : 2 * tenth]), statistics.median(spent[-tenth:])
+    snapshots = lake.snapshot() - oldest(lake)
+    print(f"\n{max(files)} files a table, {disk} on disk, {catalogue_mb:.1f} MB, {snapshots} snapshots")
+    print(f"{early:.3f} s a commit early, {late:.3f} s late")
+    assert held(lake) == {"spans": 5 * number, "texts": 5 * number, "calls": 5 * number, "batches": number}
+    assert max(files) <= upkeep.ROUND_S / every_s + 20  # what comes between two rounds, and what they joined
+    assert disk <= 3 * 2 * upkeep.ROUND_S / every_s + 100  # of two tables; joined ones are there for a round more
+    assert snapshots <= 2 * number + 500
+    assert catalogue_mb < 50
+    assert late < 2 * early
