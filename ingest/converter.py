@@ -137,6 +137,8 @@ class Converter:
             self._tariff.take(self._clock)
         self._upkeep.work()
         while drained and not stopping and time.monotonic() - started < self._options.commit_s:
+            if wal.backlog_bytes(self._folder) > READ_BYTES // 4:
+                break  # so much is best begun with at once
             time.sleep(_NAP_S)
             stopping = stop()
         return stopping and not records

@@ -44,7 +44,9 @@ _TABLES = "Tables: calls, spans, scores, contents, events, traces."
 _WITH_TEXTS = ("span_log", "content_log", "event_log")
 """Tables whose rows never go into the catalogue: 100 prompts of 200 kB took 1.8 s and 500 MB there, 0.1 s in a file."""
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
-_WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "2", "memory_limit": "256MB"}
+_WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "1", "memory_limit": "256MB"}
+"""One thread: a commit runs beside the reading of the next part as it is, and each task of DuckDB's asks for Python's
+lock, which costs more than a second thread brings."""
 _OPTIONS = {"parquet_compression": "zstd", "target_file_size": "256MB"}
 """zstd at its default level halves the files and costs no more than snappy."""
 _MOVED = ("ducklake_inlined_data", "Failed to read inlined data", "transaction is aborted")
