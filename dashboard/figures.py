@@ -31,6 +31,7 @@ ESTIMATORS = {
     "snips": "Reweighted log (SNIPS)",
     "ips": "Reweighted log (IPS)",
     "dr": "Doubly robust (DR)",
+    "betting": "Doubly robust, bounds by betting",
 }
 
 
