@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from dashboard.axes import Axis
 from dashboard.figures import DAY_NS, capital, count, counted, date, interval, points, said, sentence, share, window
 from dashboard.records import Costs, EstimatorRow, Figure, Reconciled, Role, ServiceVerdict
 from optimizer import unpriced as lacking
@@ -100,6 +101,17 @@ def refusals(rows: Sequence[EstimatorRow]) -> list[tuple[str, str]]:
     """(estimator, reason) of all that was refused, each reason once."""
     figures = ((row.estimator, one) for row in rows for one in (row.savings, row.quality, row.latency))
     return list(dict.fromkeys((name, one.reason) for name, one in figures if one.refused))
+
+
+def certified(rows: Sequence[EstimatorRow], axes: Sequence[Axis]) -> str:
+    """The bounds that hold at any number of decisions, in one sentence; "" where there are none."""
+    found = [
+        f"{axis.brief[:1].lower()}{axis.brief[1:]} {bounds}"
+        for row in rows
+        for axis in axes
+        if (figure := row.on(axis.name)).kind == "certified" and (bounds := said(figure, axis.unit).interval)
+    ]
+    return f"Certain at any number of decisions, by betting against less: {', '.join(found)}." if found else ""
 
 
 def provenance(verdict: ServiceVerdict, made: str, first_ns: int | None, last_ns: int | None) -> str:

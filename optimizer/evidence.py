@@ -93,12 +93,12 @@ class Evaluation:
         """As `change`, with an interval that holds at any number of decisions, by betting: see `ope.certificate`.
 
         `earlier` judges other, earlier rows, on which the policy is `earlier_policy`; they say how to bet. An outcome
-        counts up to twice the largest of those rows. Refused where the guarantee would not hold.
+        counts up to one and a half times the largest of those rows. Refused where the guarantee would not hold.
         """
         evidence, before = self.outcomes[metric], earlier.outcomes[metric]
         if (refused := self._refusal(metric, policy) or self._uncertifiable(evidence, before)) is not None:
             return refused
-        most = 1.0 if metric == "quality" else 2 * float(before.outcome.max())
+        most = 1.0 if metric == "quality" else 1.5 * float(before.outcome.max())
         if most <= 0 or evidence.outcome.max() > most or min(evidence.outcome.min(), before.outcome.min()) < 0:
             return Refused("an outcome is outside the range that earlier decisions showed")
         bets = plan_bets(_divided(before, most), earlier_policy, confidence=self.confidence)

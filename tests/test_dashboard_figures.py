@@ -175,3 +175,13 @@ def test_missing_verdict_key_is_named() -> None:
     del broken["table"]
     with pytest.raises(UnreadableError, match="alpha lacks 'table'"):
         verdict("alpha", RUN, broken)
+
+
+def test_certified_bounds_are_said_in_one_sentence_and_others_are_not() -> None:
+    alpha = service("alpha")
+    said = words.certified(alpha.estimators, axes.of(alpha))
+    assert said.startswith("Certain at any number of decisions")
+    assert "+$0.11 to +$0.73" in said
+    assert "latency" not in said.lower()
+    beta = service("beta-agent")
+    assert words.certified(beta.estimators, axes.of(beta)) == ""

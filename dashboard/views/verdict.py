@@ -102,8 +102,11 @@ def _evidence(verdict: ServiceVerdict) -> None:
         parts.heading("Do the estimators agree?", "The same change by different methods. Where they part, trust none.")
     )
     for column, axis in zip(st.columns(3, gap="medium"), axes.of(verdict), strict=True):
-        found = [(figures.estimator(row.estimator), row.on(axis.name)) for row in verdict.estimators]
+        every = ((figures.estimator(row.estimator), row.on(axis.name)) for row in verdict.estimators)
+        found = [(name, figure) for name, figure in every if figure.kind != "certified"]
         with column:
             st.altair_chart(charts.forest(found, axis, frame.ink()), key=f"forest-{axis.name}")
+    if certified := words.certified(verdict.estimators, axes.of(verdict)):
+        st.html(parts.remark(certified))
     for name, reason in words.refusals(verdict.estimators):
         st.html(parts.remark(f"{figures.estimator(name)}: {figures.sentence(reason)}"))

@@ -114,7 +114,7 @@ def _plan(earlier: Evidence, policy: Floats, alpha: float) -> Bet:
         sums, sizes = by_group(earlier, change_scores(earlier, policy, cap))
         mean = sums.sum() / sizes.sum()
         spread = float(np.sqrt(np.mean((sums - mean * sizes) ** 2)))
-        bet = Bet(cap, spread, 2 * int(sizes.max()))
+        bet = Bet(cap, spread, int(sizes.max()))
         found.append((_least(sums, sizes, bet, alpha), bet))
     return max(found, key=lambda pair: pair[0])[1]
 
