@@ -13,9 +13,10 @@ for every function q of features and action, and this is the best bound when q i
 (Dorn, Guo, Kallus, arXiv 2112.11449; Hess et al., arXiv 2502.13022). Upwards likewise. What ran today is observed, so
 only the policy's side is uncertain, and where the log always takes the policy's action nothing is.
 
-Here q is the empirical quantile within a few cells of equal action and similar predicted outcome: the bounds are valid
-with any q and as sharp as the cells are. They widen with Gamma on every log, and at Gamma = 1 both are the doubly
-robust change. A confidence limit adds the sampling error (asymptotic).
+Here q is the empirical quantile within a few cells of equal action and similar predicted outcome, of y or of what y is
+above its prediction, whichever is the tighter there: the bounds are valid with any q, sharp where this one is right.
+They widen with Gamma on every log, and at Gamma = 1 both are the doubly robust change. A confidence limit adds the
+sampling error (asymptotic).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Bounds:
 
 
 def change_bounds(evidence: Evidence, policy: Floats, gamma: float, *, confidence: float) -> Bounds:
-    """Bounds of the change that `policy` (n, a) makes. Raises ValueError for gamma below 1 or no decision."""
+    """Bounds of the change that `policy` (n, a) makes. Raises ValueError for gamma below 1 or no known outcome."""
     return _Doubt.of(evidence, policy, confidence).bounds(gamma)
 
 
@@ -96,15 +97,17 @@ def _bisect(clears: Callable[[float], bool], low: float, high: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Doubt:
-    """What does not depend on Gamma. Known rows are sorted by cell, then by outcome."""
+    """What does not depend on Gamma; of k known rows in c cells."""
 
     point: Floats
     """(n,) scores of the change if nothing is hidden."""
     groups: Ints
-    rows: Ints
-    """(k,) the known rows."""
-    outcome: Floats
-    """(k,)"""
+    known: Ints
+    """(k,) rows."""
+    forms: tuple[Floats, Floats]
+    """(k,) each: the outcome, and the outcome minus its prediction."""
+    orders: tuple[Ints, Ints]
+    """(k,) each: by cell, then by that form."""
     stake: Floats
     """(k,) w (1 - b) / e."""
     cell: Ints
@@ -114,22 +117,23 @@ class _Doubt:
 
     @classmethod
     def of(cls, evidence: Evidence, policy: Floats, confidence: float) -> _Doubt:
-        if len(evidence.outcome) == 0:
-            raise ValueError("no decision to bound a change on")
         known = np.flatnonzero(~np.isnan(evidence.outcome))
-        weight = weights(evidence, policy) / evidence.known
-        stake = weight * (1 - evidence.behaviour[evidence.rows, evidence.actions])
+        if len(known) == 0:
+            raise ValueError("no decision with a known outcome to bound a change on")
+        actions = evidence.actions[known]
+        weight = (weights(evidence, policy) / evidence.known)[known]
         cell = _cells(evidence, known, weight)
-        order = np.lexsort((evidence.outcome[known], cell))
-        rows = known[order]
+        outcome = evidence.outcome[known]
+        forms = outcome, outcome - evidence.model[known, actions]
         return cls(
             point=doubly_robust(evidence, policy) - today(evidence),
             groups=evidence.groups,
-            rows=rows,
-            outcome=evidence.outcome[rows],
-            stake=stake[rows],
-            cell=cell[order],
-            size=effective(weight[known]),
+            known=known,
+            forms=forms,
+            orders=(np.lexsort((forms[0], cell)), np.lexsort((forms[1], cell))),
+            stake=weight * (1 - evidence.behaviour[known, actions]),
+            cell=cell,
+            size=effective(weight),
             confidence=confidence,
         )
 
@@ -141,23 +145,23 @@ class _Doubt:
         return Bounds(gamma, float(lower.mean()), float(upper.mean()), self._limits(lower)[0], self._limits(upper)[1])
 
     def _penalty(self, gamma: float, *, above: float, below: float) -> Floats:
-        """(n,) The average is the least that any q gives, so it grows with gamma as the factors of both sides do."""
+        """(n,) Its mean is the least that any q of the two forms gives, so it grows with gamma, as both factors do."""
         penalty = np.zeros(len(self.point))
-        off = self.outcome - self._quantiles(above / (above + below))[self.cell]
-        loss = above * np.maximum(off, 0) + below * np.maximum(-off, 0)
-        penalty[self.rows] = self.stake * (1 - 1 / gamma) * loss
+        losses = []
+        for form, order in zip(self.forms, self.orders, strict=True):
+            off = form - self._quantiles(form, order, above / (above + below))[self.cell]
+            losses.append(self.stake * (above * np.maximum(off, 0) + below * np.maximum(-off, 0)))
+        plain, rest = (np.bincount(self.cell, weights=loss) for loss in losses)
+        penalty[self.known] = (1 - 1 / gamma) * np.where((plain <= rest)[self.cell], *losses)
         return penalty
 
-    def _quantiles(self, level: float) -> Floats:
-        """Each cell's quantile of the outcome, weighted by the stakes."""
-        if len(self.rows) == 0:
-            return np.zeros(0)
-        total = np.bincount(self.cell, weights=self.stake)
-        sizes = np.bincount(self.cell)
+    def _quantiles(self, form: Floats, order: Ints, level: float) -> Floats:
+        """(c,) each cell's quantile, weighted by the stakes."""
+        total, sizes = np.bincount(self.cell, weights=self.stake), np.bincount(self.cell)
         target = total.cumsum() - (1 - level) * total
-        place = np.searchsorted(self.stake.cumsum(), target)
+        place = np.searchsorted(self.stake[order].cumsum(), target)
         ends = sizes.cumsum()
-        quantiles: Floats = self.outcome[np.clip(place, ends - sizes, ends - 1)]
+        quantiles: Floats = form[order[np.clip(place, ends - sizes, ends - 1)]]
         return quantiles
 
     def _limits(self, scores: Floats) -> tuple[float, float]:
@@ -168,12 +172,13 @@ class _Doubt:
 
 
 def _cells(evidence: Evidence, known: Ints, weight: Floats) -> Ints:
-    """(k,) consecutive numbers: known rows of one action with similar predictions."""
+    """(k,) consecutive numbers: known rows of one action with similar predictions. weight (k,)."""
     cell = np.zeros(len(known), dtype=np.int64)
-    for action in np.unique(evidence.actions[known]):
-        taken = np.flatnonzero(evidence.actions[known] == action)
+    actions = evidence.actions[known]
+    for action in np.unique(actions):
+        taken = np.flatnonzero(actions == action)
         predicted = evidence.model[known[taken], action]
-        count = int(np.clip(effective(weight[known[taken]]) // _CELL_SIZE, 1, _CELLS))
+        count = int(np.clip(effective(weight[taken]) // _CELL_SIZE, 1, _CELLS))
         edges = np.quantile(predicted, np.arange(1, count) / count)
         cell[taken] = action * _CELLS + np.searchsorted(edges, predicted)
     numbers: Ints = np.unique(cell, return_inverse=True)[1]
