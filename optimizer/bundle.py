@@ -77,11 +77,7 @@ def write_policy(
         "actions": list(model.actions),
         "model": model.kind,
         "features": {"spec": runtime.SPEC, "spec_sha256": runtime.SPEC_SHA256, "dim": runtime.DIM},
-        "exploration": {
-            "kind": "epsilon-greedy",
-            "epsilon": model.epsilon,
-            "min_propensity": model.epsilon / len(model.actions),
-        },
+        "exploration": _exploration(model),
         # The salt outlives versions: a session keeps its arm when the policy is renewed.
         "canary": {
             "percent": canary_percent,
@@ -119,6 +115,13 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(folder / name)
+
+
+def _exploration(model: Model) -> dict[str, object]:
+    draws = model.arrays.get("draws")
+    least = model.epsilon / len(model.actions) if draws is None else float(draws.min())
+    kind = "epsilon-greedy" if draws is None else "table"
+    return {"kind": kind, "epsilon": model.epsilon, "min_propensity": least}
 
 
 def _self_test(model: Model, context: Mapping[str, object]) -> dict[str, object]:

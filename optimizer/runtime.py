@@ -243,7 +243,8 @@ class Model:
     """Expected value of every action, and the epsilon-greedy policy on it.
 
     arrays by kind: constant: values (a,). linear: mean, scale (d,), weights (d, a), bias (a,). knn: mean, scale (d,),
-    points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). ValueError if any is missing,
+    points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). Any kind may have draws (a, a)
+    instead of epsilon: row i holds the probability of every action where i is the best. ValueError if any is missing,
     misshapen or not finite.
     """
 
@@ -270,12 +271,18 @@ class Model:
             raise ValueError("scale must be positive")
         if self.kind == "knn" and not 1 <= int(self.arrays["k"]) <= len(self.arrays["points"]):
             raise ValueError("k must lie between 1 and the number of points")
+        draws = self.arrays.get("draws")
+        if draws is not None and not (
+            (draws >= 0).all() and (draws.diagonal() > 0).all() and np.abs(draws.sum(axis=1) - 1).max() < 1e-6
+        ):
+            raise ValueError("rows of draws must be probabilities that sum to 1 and give the best action a chance")
 
     def _shapes(self, a: int) -> dict[str, tuple[int, ...]]:
+        standard: dict[str, tuple[int, ...]] = {"draws": (a, a)} if "draws" in self.arrays else {}
         if self.kind == "constant":
-            return {"values": (a,)}
+            return standard | {"values": (a,)}
         d = self.arrays["mean"].size if "mean" in self.arrays else DIM
-        standard: dict[str, tuple[int, ...]] = {"mean": (d,), "scale": (d,)}
+        standard |= {"mean": (d,), "scale": (d,)}
         if self.kind == "linear":
             return standard | {"weights": (d, a), "bias": (a,)}
         if self.kind == "knn":
@@ -312,8 +319,8 @@ class Model:
 
     def probabilities(self, features: Floats, allowed: Bools) -> NDArray[np.float64]:
         """(n, d), (n, a) -> (n, a): 1 - epsilon on the best allowed action (the first of equals), epsilon spread evenly
-        over all allowed ones. Rows sum to 1, zero where not allowed. ValueError if a row allows nothing or its features
-        are not finite."""
+        over all allowed ones; with draws, their row of the best allowed action, scaled to the allowed ones. Rows sum to
+        1, zero where not allowed. ValueError if a row allows nothing or its features are not finite."""
         allowed = np.asarray(allowed, dtype=bool)
         count = allowed.sum(axis=1, keepdims=True)
         if not count.all():
@@ -322,6 +329,9 @@ class Model:
         if not np.isfinite(values).all():
             raise ValueError("features are not finite")
         best = np.where(allowed, values, -np.inf).argmax(axis=1)
+        if "draws" in self.arrays:
+            drawn = np.where(allowed, np.asarray(self.arrays["draws"], dtype=np.float64)[best], 0.0)
+            return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
         result = np.where(allowed, self.epsilon / count, 0.0)
         result[np.arange(len(result)), best] += 1.0 - self.epsilon
         return result

@@ -51,6 +51,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+def test_a_table_of_draws_is_carried_and_drawn_from(tmp_path: Path) -> None:
+    draws = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9]])
+    model, manifest = read_policy(write(tmp_path, policy("constant", values=np.array([0.0, 0.0, 1.0]), draws=draws)))
+    assert manifest["exploration"]["kind"] == "table"
+    assert manifest["exploration"]["min_propensity"] == 0.0
+    assert model.arrays["draws"] == pytest.approx(draws)
+    decision = Router.load(tmp_path, draw=lambda: 0.05).decide({"messages": []})
+    assert (decision.action, decision.propensity) == ("mid", pytest.approx(0.1))
+    assert decision.probabilities == pytest.approx((0.0, 0.1, 0.9))
+
+
 @pytest.mark.parametrize("kind", ["constant", "linear", "knn"])
 def test_what_is_written_is_read_back(kind: str, tmp_path: Path) -> None:
     original = policy(kind)

@@ -48,6 +48,34 @@ def test_rows_sum_to_one_and_nothing_forbidden_is_chosen(
     assert (got[allowed] >= floor[allowed] - 1e-12).all()
 
 
+TABLE = np.array([[0.7, 0.2, 0.1, 0.0], [0.5, 0.5, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 1.0]])
+
+
+@settings(deadline=None)
+@given(kinds, seeds, masks)
+def test_draws_are_the_row_of_the_best_allowed_action_among_the_allowed(
+    kind: str, seed: int, mask: list[list[bool]]
+) -> None:
+    allowed = np.array(mask)
+    features = np.random.default_rng(seed + 1).normal(size=(len(mask), D))
+    greedy = model(kind, seed, epsilon=0.0)
+    exploring = Model(greedy.kind, greedy.actions, {**greedy.arrays, "draws": TABLE})
+    got = exploring.probabilities(features, allowed)
+    rows = np.where(allowed, TABLE[greedy.probabilities(features, allowed).argmax(axis=1)], 0.0)
+    assert got == pytest.approx(rows / rows.sum(axis=1, keepdims=True))
+    assert not got[~allowed].any()
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [TABLE[:3], TABLE * 0.9, np.where(TABLE > 0.5, -TABLE, TABLE), np.full((4, 4), np.nan), TABLE[[1, 0, 3, 2]]],
+    ids=["shape", "sum", "negative", "not finite", "best action never"],
+)
+def test_draws_that_are_no_probabilities_are_refused(draws: NDArray[Any]) -> None:
+    with pytest.raises(ValueError, match="draws"):
+        Model("constant", NAMES, {"values": np.zeros(4), "draws": draws})
+
+
 @settings(deadline=None)
 @given(kinds, seeds, st.permutations(range(4)))
 def test_permuting_the_actions_permutes_the_probabilities(kind: str, seed: int, order: list[int]) -> None:
