@@ -2,7 +2,7 @@
 
 A policy that is made anew each night and judged on the same decisions will pass by luck some night. The first look at
 decisions has the whole error alpha that the limits allow; the k-th further one has alpha / 2^k, so that all further
-looks at them together add no more than another alpha.
+looks at them together add no more than another alpha. To judge the same once more is no further look.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ _FILE = "looks.jsonl"
 
 @dataclass(frozen=True)
 class Look:
-    """A run that judged a policy of a service at a decision point, on the decisions between two times (ns)."""
+    """A policy of a service at a decision point, judged on the decisions between two times (ns)."""
 
     service: str
     point: str
-    run_id: str
     from_ns: int
     to_ns: int
+    judged: str
+    """Fingerprint of what the policy does at these decisions."""
 
     def overlaps(self, other: Look) -> bool:
         """Whether both may have looked at the same decision."""
@@ -31,14 +32,13 @@ class Look:
         return same and self.from_ns <= other.to_ns and other.from_ns <= self.to_ns
 
 
-def earlier(home: Path, look: Look) -> list[Look]:
-    """The looks of other runs at some of the same decisions, in the order they were made."""
-    before: list[Look] = []
+def earlier(home: Path, look: Look) -> int:
+    """How many other looks at some of the same decisions came before this one."""
+    before = 0
     for known in _read(home):
         if known == look:
             break
-        if known.run_id != look.run_id and known.overlaps(look):
-            before.append(known)
+        before += known.overlaps(look)
     return before
 
 

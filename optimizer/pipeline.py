@@ -239,10 +239,11 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         model = bundle.read_policy(runs.policy_folder(folder, name))[0] if learned["label"] is not None else None
         with one_thread():
             data = to_dataset(own, seed=SEED).data
-            further = _look(home, look_at(data, name, learned["point"], folder.name)) if model is not None else 0
+            suggestion = suggestion_of(learned, model)
+            further = _look(home, look_at(data, suggestion, name, learned["point"]))
             limits = Limits(**learned["limits"])
             limits = replace(limits, confidence=looks.charged(limits.confidence, further))
-            findings = assess(data, suggestion_of(learned, model), limits, seed=SEED)
+            findings = assess(data, suggestion, limits, seed=SEED)
         judged[name] = {
             **service_json(data, findings, learned, own["propensity_origin"].to_list()),
             "limits": asdict(limits),
@@ -265,7 +266,7 @@ def _look(home: Path, look: Look | None) -> int:
     if look is None:
         return 0
     looks.record(home, [look])
-    return len(looks.earlier(home, look))
+    return looks.earlier(home, look)
 
 
 def _may_suggest(service: ServiceSettings, point: str) -> tuple[str, ...] | None:

@@ -5,6 +5,7 @@ Pure: arrays in, records out. Legend: n decisions, a actions.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -131,10 +132,15 @@ def learn(
     return Lessons(suggestion, frontier)
 
 
-def look_at(data: LoggedDataset, service: str, point: str, run_id: str) -> Look | None:
-    """The look that `assess` takes at the certifying rows; None when there are none."""
-    times = data.time_ns[split(data.groups, data.time_ns).certify]
-    return Look(service, point, run_id, int(times.min()), int(times.max())) if len(times) else None
+def look_at(data: LoggedDataset, suggestion: Suggestion, service: str, point: str) -> Look | None:
+    """The look that `assess` takes at the certifying rows; None when there are none, or nothing to judge."""
+    judged = data.take(split(data.groups, data.time_ns).certify)
+    if suggestion.model is None or not len(judged):
+        return None
+    does = Learned(suggestion.model, data.action_names).probabilities(judged.features, judged.behaviour)
+    seen = hashlib.blake2b(repr((data.action_names, judged.time_ns.tolist())).encode(), digest_size=16)
+    seen.update(np.round(does, 9).tobytes())
+    return Look(service, point, int(judged.time_ns.min()), int(judged.time_ns.max()), seen.hexdigest())
 
 
 def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed: int) -> Findings:

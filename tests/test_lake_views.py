@@ -35,7 +35,7 @@ def test_one_copy_of_a_span_counts_for_all_who_ask(lake: Lake, first: int) -> No
     common = {"trace_id": "t", "span_id": "s", "kind": "llm", "service": "shop", "start_ns": 5, "attributes": "{}"}
     copies = [{"scope": "other", **common, **copy} for copy in (*COPIES[first:], *COPIES[:first])]
     write(lake, "span_log", *({**copy, "line": line} for line, copy in enumerate(copies)))
-    asked = {"services": ["shop"], "starts": [0], "ends": [100]}
+    asked = {"services": ["shop"], "starts": [0], "ends": [100], "response_ids": [], "from_ns": 0, "to_ns": 100}
     assert lake.sql("select scope from spans")["scope"].to_list() == ["counts"]
     assert lake.query("trace_spans", trace_ids=["t"])["scope"].to_list() == ["counts"]
     assert lake.query("calls_within", **asked)["scope"].to_list() == ["counts"]

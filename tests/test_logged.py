@@ -30,6 +30,7 @@ def rows(n: int = 60, **columns: object) -> pl.DataFrame:
         "quality": [0.5] * n,
         "label_source": [None] * n,
         "cost_usd": [0.01] * n,
+        "billed_usd": [0.01] * n,
         "latency_s": [1.0] * n,
         "features": rng.normal(size=(n, DIM)).tolist(),
     }
