@@ -41,7 +41,7 @@ class LoggedDataset:
     """(n,) nanoseconds UTC."""
     action_names: tuple[str, ...]
     propensities_logged: bool
-    """False where `behaviour` had to be estimated for any row."""
+    """False where `behaviour` had to be estimated for any row that chooses or judges."""
 
     def __post_init__(self) -> None:
         n, a = len(self.actions), len(self.action_names)

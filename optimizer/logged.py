@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from optimizer.dataset import Floats, Ints, LoggedDataset
+from optimizer.dataset import Floats, Ints, LoggedDataset, split
 from optimizer.propensity import Behaviour, estimate_behaviour
 
 MAX_ACTIONS = 16
@@ -52,6 +52,7 @@ def to_dataset(decisions: pl.DataFrame, *, seed: int) -> Logged:
         estimated = estimate_behaviour(features, actions, groups, len(names), seed=seed)
         behaviour = _filled(behaviour, complete, estimated.probabilities, decisions["propensity"].to_numpy(), actions)
     latency, cut = _winsorised(_floats(decisions["latency_s"]))
+    time_ns = decisions["time_ns"].to_numpy().astype(np.int64)
     data = LoggedDataset(
         features=features,
         actions=actions,
@@ -60,9 +61,9 @@ def to_dataset(decisions: pl.DataFrame, *, seed: int) -> Logged:
         latency_s=latency,
         behaviour=behaviour,
         groups=groups,
-        time_ns=decisions["time_ns"].to_numpy().astype(np.int64),
+        time_ns=time_ns,
         action_names=names,
-        propensities_logged=bool((decisions["propensity_origin"] == "logged").fill_null(False).all()),
+        propensities_logged=_logged_where_judged(decisions["propensity_origin"], groups, time_ns),
     )
     return Logged(data, estimated, cut)
 
@@ -76,6 +77,15 @@ def with_behaviour(decisions: pl.DataFrame, data: LoggedDataset) -> pl.DataFrame
         propensity=pl.Series(data.propensities),
         propensity_origin=pl.col("propensity_origin").fill_null("estimated"),
     )
+
+
+def _logged_where_judged(origin: pl.Series, groups: Ints, time_ns: Ints) -> bool:
+    """Whether every row that chooses or judges carries its probabilities; those that only teach may have estimates, so
+    that a service which begins to log them need not wait until all its earlier decisions are gone."""
+    logged = (origin == "logged").fill_null(False).to_numpy()
+    splits = split(groups, time_ns)
+    judged = np.concatenate([splits.choose, splits.certify])
+    return bool(logged[judged].all() if len(splits.certify) else logged.all())
 
 
 def _action_names(decisions: pl.DataFrame) -> tuple[str, ...]:

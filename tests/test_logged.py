@@ -71,6 +71,26 @@ def test_missing_propensities_are_estimated_and_said_so() -> None:
     assert not again.data.propensities_logged
 
 
+def test_old_decisions_without_probabilities_may_teach_but_not_judge() -> None:
+    """Of 60 decisions the newest 40 % choose and judge."""
+
+    def logged(newest: int) -> bool:
+        old = 60 - newest
+        return to_dataset(
+            rows(
+                candidates=[None] * old + [["small", "big"]] * newest,
+                probabilities=[None] * old + [[0.2, 0.8]] * newest,
+                propensity=[None] * old + [0.8] * newest,
+                propensity_origin=[None] * old + ["logged"] * newest,
+            ),
+            seed=0,
+        ).data.propensities_logged
+
+    assert logged(60)
+    assert logged(24)
+    assert not logged(23)
+
+
 def test_unknown_outcomes_stay_unknown() -> None:
     found = to_dataset(rows(quality=[None] * 60, cost_usd=[None] * 60, latency_s=[None] * 60), seed=0)
     assert np.isnan(found.data.quality).all()
