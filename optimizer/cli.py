@@ -504,6 +504,65 @@ def nightly(home: Path, services: tuple[str, ...], as_json: bool) -> None:
     report.show(result, as_json)
 
 
+@cli.command(short_help="Say what would decide what the logs leave open.")
+@home_option
+@services_option
+@json_option
+@click.option("--labels", is_flag=True, help="Say which decisions to have scored instead.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --labels: scores for each service. [default: as many as decide it]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.csv",
+    help="With --labels: write the list of traces here.",
+)
+@click.option(
+    "--export",
+    "out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write one service's experiment as a bundle for a LiteLLM proxy.",
+)
+def plan(
+    home: Path,
+    services: tuple[str, ...],
+    as_json: bool,
+    labels: bool,
+    budget: int | None,
+    output: Path | None,
+    out: Path | None,
+) -> None:
+    """Say what would decide the questions that the newest run leaves open: whom to randomise and with what
+    probability, what that costs a day, and for how long. With --labels: which decisions to have scored.
+
+    \b
+    Example:
+      retroute plan
+      retroute plan --labels --budget 200 -o to-score.csv   # fill in value, then: retroute scores import to-score.csv
+      retroute plan --service assistant --export assistant-exploration
+    """
+    from optimizer import planned
+
+    if not labels and (budget is not None or output is not None):
+        raise UsageError("--budget and --output belong to --labels", "Add --labels.")
+    if out is not None and (labels or len(services) != 1):
+        raise UsageError("--export writes the experiment of one service", "Add --service NAME, and leave out --labels.")
+    settings = _settings(home)
+    found = planned.questions(home, services)
+    if out is not None:
+        planned.show_export(planned.export(home, found[0], settings, out), out)
+    elif labels:
+        planned.show_labels(found, budget, output, as_json)
+    else:
+        planned.show(found, as_json)
+
+
 @cli.command(short_help="List the runs.")
 @home_option
 @json_option

@@ -92,7 +92,7 @@ def options_of(command):
 
 
 def test_commands_are_those_that_exist_so_far():
-    expected = "collect token import sql reconcile doctor train evaluate nightly runs export dashboard demo"
+    expected = "collect token import sql reconcile doctor train evaluate nightly plan runs export dashboard demo"
     assert sorted([*expected.split(), "prices reprice", "prices show", "prices update", "scores import"]) == COMMANDS
 
 
@@ -111,7 +111,8 @@ def test_command_works_on_a_home(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["import", "scores import", "doctor", "sql", "reconcile", "train", "evaluate", "nightly", "runs", "demo"]
+    "name",
+    ["import", "scores import", "doctor", "sql", "reconcile", "train", "evaluate", "nightly", "plan", "runs", "demo"],
 )
 def test_command_with_a_result_can_print_json(name):
     assert "--json" in {flag for option in options_of(LEAVES[name]) for flag in option.opts}
@@ -207,7 +208,7 @@ def test_home_of_a_newer_version_is_refused(name, home, tmp_path, capsys):
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("name", ["collect", "import", "train", "evaluate", "nightly", "demo"])
+@pytest.mark.parametrize("name", ["collect", "import", "train", "evaluate", "nightly", "plan", "demo"])
 def test_unknown_key_in_the_settings_is_refused_with_the_nearest_name(name, home, tmp_path, capsys):
     (home / "retroute.toml").write_text("[collector]\nprot = 1\n", encoding="utf-8")
     (tmp_path / "x.jsonl").write_text("", encoding="utf-8")

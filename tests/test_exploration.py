@@ -106,8 +106,9 @@ def night(world: World, table: Floats, models: dict[Metric, Floats], judged: int
 
 
 def test_the_gate_decides_after_the_decisions_it_names_and_seldom_after_half_of_them() -> None:
-    """100 nights each. The plan aims at 90 %; 1,000 other nights gave 94 % (noise of the outcome model makes it careful)
-    and after half the decisions 70 %. By these, at least 80 and fewer than 80 of 100 fail by chance in < 0.1 % and 2 %."""
+    """100 nights each. The plan aims at 90 %; 1,000 other nights gave 94 % (the noise of the outcome model makes it
+    careful), and after half the decisions 70 %. Were these exact, chance would break the first assertion in less than
+    0.1 % of samples and the second in 2 %."""
     world, labels = seldom_cheap(40_000, gap=0.05), 0.8
     policy = easy_to_cheap(world)
     first = seldom_cheap(4000, gap=0.05, seed=1)
