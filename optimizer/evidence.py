@@ -73,6 +73,11 @@ class Evaluation:
     outcomes: Mapping[Metric, Evidence]
     confidence: float
 
+    def take(self, rows: Ints) -> Evaluation:
+        """The same of these rows only."""
+        outcomes = {metric: evidence.take(rows) for metric, evidence in self.outcomes.items()}
+        return replace(self, data=self.data.take(rows), outcomes=outcomes)
+
     def value(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
         """Mean outcome per decision under `policy` (n, a)."""
         if (refused := self._refusal(metric, policy)) is not None:

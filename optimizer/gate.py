@@ -81,6 +81,10 @@ class Case:
     label_share: float
     admissible: bool
     """Whether the rows that chose the policy put it inside the limits."""
+    tipping: str = ""
+    """Where probabilities are estimated: how wrong they may be before the claim falls."""
+    moved: tuple[str, ...] = ()
+    """What gives other outcomes on the judging rows than on those that chose, beyond chance."""
 
 
 def judge(case: Case, limits: Limits) -> Verdict:
@@ -181,7 +185,7 @@ def _evidence(case: Case, effective: float) -> list[Reason]:
         ),
         Reason(
             "probabilities are known",
-            "logged by the router" if case.propensities_logged else "estimated from the log",
+            "logged by the router" if case.propensities_logged else f"estimated from the log{case.tipping}",
             "logged by the router",
             "log policy.propensity with each decision: hidden causes of a choice can bias an estimate",
             case.propensities_logged,
@@ -192,6 +196,13 @@ def _evidence(case: Case, effective: float) -> list[Reason]:
             f"at least {MIN_LABEL_SHARE:.0%}",
             "score more outcomes, at random",
             case.label_share >= MIN_LABEL_SHARE,
+        ),
+        Reason(
+            "nothing has moved",
+            case.moved[0] if case.moved else "outcomes are as they were when it was chosen",
+            "the same outcomes at the same features",
+            "find out what changed, and learn again on decisions since then",
+            not case.moved,
         ),
         Reason(
             "chosen inside the limits",

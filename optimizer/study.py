@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from optimizer.choosing import Scored, choose, score
 from optimizer.dataset import MIN_PROPENSITY, Floats, LoggedDataset, Splits, split
+from optimizer.drift import compare
 from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, cross_fitted, held_out, savings
 from optimizer.gate import Case, Estimate, Limits, Verdict, judge
 from optimizer.learners import Lesson, candidates
@@ -21,6 +22,7 @@ from optimizer.learners.lesson import doubly_robust_targets
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
 from optimizer.ope.estimators import ESTIMATORS
+from optimizer.ope.sensitivity import MOST_GAMMA, tipping_point
 from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
 from optimizer.rewards import RewardSpec
@@ -158,6 +160,11 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         for name, (label, _) in policies.items()
     )
     suggested = probabilities.get("suggested")
+    newer = held_out(
+        data, splits.train, np.concatenate([splits.choose, splits.certify]), confidence=limits.confidence, seed=seed
+    )
+    chooser = newer.take(np.arange(len(splits.choose)))
+    moved = _moved(newer, len(splits.choose), seed=seed)
     if suggested is None:
         refused = Refused(suggestion.refused)
         changes: dict[Metric, Outcome] = dict.fromkeys(METRICS, refused)
@@ -169,12 +176,16 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         estimators = {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
-        chooser = held_out(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
         estimators["betting"] = {
             metric: evaluation.certified_change(metric, suggested, chooser, chosen) for metric in METRICS
         }
-    verdict = judge(_case(data, suggestion, evaluation, changes, suggested), limits)
+    case = replace(
+        _case(data, suggestion, evaluation, changes, suggested),
+        tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
+        moved=moved,
+    )
+    verdict = judge(case, limits)
     open_question = verdict.outcome in ("promising", "cannot_tell")
     return Findings(
         splits=splits,
@@ -256,6 +267,28 @@ def _always(action: str, names: tuple[str, ...]) -> tuple[str, Policy]:
 
 def _support(evaluation: Evaluation, policy: Floats) -> Support:
     return Support(evaluation.effective(policy), evaluation.top_share(policy), evaluation.unsupported(policy))
+
+
+def _moved(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:
+    """Outcomes that differ, at the same features, between the first `chosen` rows and the others."""
+    usable = {str(metric): one for metric, one in newer.outcomes.items() if not np.isnan(one.model).any()}
+    if not usable or not len(newer.data):
+        return ()
+    later = np.arange(len(newer.data)) >= chosen
+    found = compare(newer.data.features, usable, later, newer.data.action_names, seed=seed)
+    return tuple(shift.reason.partition(":")[0] for shift in found.alarms("outcome"))
+
+
+def _tipping(evaluation: Evaluation, policy: Floats, limits: Limits) -> str:
+    """How wrong estimated probabilities may be before quality is no longer certain; "" where they are logged."""
+    evidence = evaluation.outcomes["quality"]
+    if evaluation.data.propensities_logged or np.isnan(evidence.outcome).all() or np.isnan(evidence.model).any():
+        return ""
+    gamma = tipping_point(evidence, policy, -limits.quality_margin, confidence=limits.confidence)
+    if gamma is None:
+        return ""
+    least = f"{gamma:.2f}-fold" if gamma < MOST_GAMMA else f"{MOST_GAMMA:.0f}-fold or more"
+    return f"; quality holds unless hidden causes shift the odds of a choice {least}"
 
 
 def _case(

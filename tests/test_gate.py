@@ -44,6 +44,7 @@ def test_a_certain_saving_at_kept_quality_is_deployed() -> None:
         {"unsupported": 0.02},
         {"propensities_logged": False},
         {"label_share": 0.2},
+        {"moved": ("quality of small moved by -0.1 at the same features",)},
     ],
 )
 def test_missing_evidence_alone_is_promising(change: dict) -> None:
