@@ -33,6 +33,7 @@ from optimizer.logged import OTHER, to_dataset
 from optimizer.ope.estimators import weights
 from optimizer.policy import Learned
 from optimizer.runtime import Model
+from optimizer.study import MIN_GROUPS
 from optimizer.summary import estimate_json
 from optimizer.threads import one_thread
 
@@ -86,7 +87,18 @@ class Question:
         shares = cheaper(self.data.cost_usd, self.data.actions, self.arms, len(self.data.action_names))
         return np.tile(shares, (len(self.data), 1))
 
+    def unplannable(self) -> Refused | None:
+        """Why nothing can be planned by this log; None where something can."""
+        if (sessions := len(np.unique(self.data.groups))) < MIN_GROUPS:
+            return Refused(
+                f"only {sessions} session{'' if sessions == 1 else 's'}, and decisions of one are not independent: "
+                f"log {MIN_GROUPS} or more"
+            )
+        return None
+
     def exploration(self) -> Exploration | Refused:
+        if (refused := self.unplannable()) is not None:
+            return refused
         if len(self.arms) < 2:
             return Refused(
                 "the log shows one model only: let the app draw a second one for a tenth of its decisions, and log "
@@ -297,11 +309,13 @@ def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
         "half_width": None,
         "wanted_half_width": None,
         "traces": [],
+        "refused": None,
     }
     if not question.open or not len(unscored):
         return said
-    evaluation = question.evaluation()
-    evidence = evaluation.outcomes["quality"]
+    if (refused := question.unplannable()) is not None:
+        return {**said, "refused": refused.reason}
+    evidence = question.evaluation().outcomes["quality"]
     spread = label_plan.spreads(evidence)
     policy = question.policy()
     known = question.model is not None
@@ -351,6 +365,8 @@ def label_lines(name: str, said: Mapping[str, Any]) -> list[str]:
         return [head, "  Decided: no further scores are needed."]
     if not said["unscored"]:
         return [head, "  Every decision has a score."]
+    if said["refused"]:
+        return [head, f"  No scores to plan: {said['refused']}"]
     lines = [head, f"  Have {said['budget']:,} of {said['unscored']:,} decisions without a score scored."]
     if said["half_width"] is None:
         lines.append("  Nothing is suggested yet, so scores alone decide nothing: `retroute plan` says what does.")

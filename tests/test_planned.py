@@ -122,6 +122,41 @@ def test_what_is_decided_needs_no_plan_and_says_so(home, capsys, verdict) -> Non
     assert said(home, capsys, "--labels")["assistant"]["traces"] == []
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"quality": pl.lit(None, pl.Float64)},
+        {"cost_usd": pl.lit(None, pl.Float64)},
+        {"time_ns": pl.lit(0, pl.Int64)},
+        {"quality": pl.lit(1.0)},
+    ],
+    ids=["few", "no score", "no cost", "no time", "always right"],
+)
+@pytest.mark.parametrize("verdict", ["promising", "cannot_tell"])
+def test_a_thin_log_gets_a_plan_without_numbers_that_nobody_knows(home, capsys, columns, verdict) -> None:
+    add_run(home, verdict=verdict)
+    file = home / "runs" / "r1" / "decisions.parquet"
+    pl.read_parquet(file).head(60).with_columns(**columns).write_parquet(file)
+    plan = said(home, capsys)["assistant"]["plan"]
+    assert plan["decisions"] > 0
+    assert (plan["cost_usd_per_day"]["value"] is None) == (bool(columns.keys() & {"cost_usd", "time_ns"}))
+    assert (plan["days"] is None) == ("time_ns" in columns)
+    assert run(home) == 0
+    assert run(home, "--labels") == 0
+    text = capsys.readouterr().out
+    assert not {"nan", "inf", "None"} & set(text.replace(",", " ").split())
+
+
+def test_decisions_of_one_session_say_what_they_lack(home, capsys) -> None:
+    add_run(home)
+    file = home / "runs" / "r1" / "decisions.parquet"
+    pl.read_parquet(file).with_columns(group=pl.lit("one")).write_parquet(file)
+    assert run(home) == 0
+    assert run(home, "--labels") == 0
+    assert capsys.readouterr().out.count("only 1 session") == 2
+
+
 def test_a_log_of_one_model_says_what_it_lacks(home, capsys) -> None:
     add_run(home, verdict="cannot_tell", models=1)
     assert run(home) == 0
