@@ -34,7 +34,7 @@ _SWITCH_S = 0.0005
 """The thread that commits asks for Python's lock at each task of DuckDB's; it would wait the usual 5 ms for it."""
 _COLLECT = (50_000, 20, 100)
 """A batch makes some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
-_NICE = 10
+_NICE = 5
 """What the child gives way by. Clients wait for the receiver and nobody for the converter, whose work waits in the log:
 where both want the processors, the receiver gets nine tenths of them instead of half."""
 

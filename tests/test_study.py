@@ -40,6 +40,19 @@ def test_a_better_and_cheaper_model_is_deployed() -> None:
     assert found.plan is None
 
 
+def test_a_model_whose_quality_changed_of_late_is_not_deployed() -> None:
+    """Better and cheaper all along, but on the newest fifth it gives less than it did: still no worse than today."""
+    world = two_models(4000)
+    strong = world.quality[:, 0]
+    cheap = np.maximum(strong, world.quality[:, 1])
+    cheap[3200:] = strong[3200:]
+    found = study(replace(world, quality=np.column_stack([strong, cheap])), label_share=0.9)
+    moved = next(reason for reason in found.verdict.reasons if reason.condition == "nothing has moved")
+    assert found.verdict.outcome != "deploy"
+    assert not moved.holds
+    assert "quality of cheap moved by -" in moved.got
+
+
 def test_a_worse_model_is_kept_out() -> None:
     world = two_models(3000)
     worse = replace(world, quality=np.column_stack([world.quality[:, 0], np.zeros(3000)]))

@@ -163,7 +163,7 @@ def test_phoenix_under_the_same_load(tmp_path: Path) -> None:
     """Three interleaved rounds; the ratio of queryable spans per second."""
     ratios = []
     for number in range(3):
-        _, ours = run(tmp_path / f"home{number}", 20_480, GENAI)
+        _, ours = run(tmp_path / f"home{number}", 102_400, GENAI)
         requests = list(bodies(2_048, GENAI, seed=number))
         with phoenix(tmp_path / f"phoenix{number}") as (url, database, _):
             began = time.perf_counter()
