@@ -36,7 +36,7 @@ _COLLECT = (50_000, 20, 100)
 """A batch makes some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
 _NICE = 5
 """What the child gives way by. Clients wait for the receiver and nobody for the converter, whose work waits in the log:
-where both want the processors, the receiver gets nine tenths of them instead of half."""
+where both want the processors, the receiver gets three quarters of them instead of half."""
 
 
 def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
