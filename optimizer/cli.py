@@ -547,7 +547,8 @@ def plan(
       retroute plan --labels --budget 200 -o to-score.csv   # fill in value, then: retroute scores import to-score.csv
       retroute plan --service assistant --export assistant-exploration
     """
-    from optimizer import planned
+    from optimizer import planned, planned_text
+    from optimizer.export import experiment
 
     if not labels and (budget is not None or output is not None):
         raise UsageError("--budget and --output belong to --labels", "Add --labels.")
@@ -556,11 +557,11 @@ def plan(
     settings = _settings(home)
     found = planned.questions(home, services)
     if out is not None:
-        planned.show_export(planned.export(home, found[0], settings, out), out)
+        planned_text.show_export(experiment.export(home, found[0], settings, out), out)
     elif labels:
-        planned.show_labels(found, budget, output, as_json)
+        planned_text.show_labels(found, budget, output, as_json)
     else:
-        planned.show(found, as_json)
+        planned_text.show(found, as_json)
 
 
 @cli.command(short_help="List the runs.")

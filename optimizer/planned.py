@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from ingest.errors import UsageError, WorkError
-from optimizer import bundle, label_plan, report, runs
-from optimizer.config import Settings, nearest
+from optimizer import bundle, label_plan, runs
+from optimizer.config import nearest
 from optimizer.dataset import Floats, Ints, LoggedDataset
 from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
 from optimizer.exploration import (
@@ -27,7 +24,6 @@ from optimizer.exploration import (
     explore,
     wanted_half_width,
 )
-from optimizer.export import litellm
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
 from optimizer.logged import OTHER, to_dataset
 from optimizer.ope.estimators import weights
@@ -41,8 +37,6 @@ SEED = 0
 OPEN = ("promising", "cannot_tell")
 MAX_ARMS = 5
 """Models that are drawn where nothing is suggested yet: the commonest."""
-IMITATED = 0.9
-"""Least share of today's choices that an exported policy must be able to repeat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +158,6 @@ def _estimate(said: Mapping[str, Any]) -> Outcome:
     )
 
 
-# ------------------------------------------------------------------------------------------------------- exploration
-
-
 def exploration_json(question: Question) -> dict[str, Any]:
     """What `retroute plan --json` says of a service."""
     said: dict[str, Any] = {
@@ -215,85 +206,6 @@ def exploration_json(question: Question) -> dict[str, Any]:
             "why_open": question.refused,
         },
     }
-
-
-BINDING = {
-    "quality": "quality is known to within {0:.1f} points, enough to decide",
-    "saving": "the saving is certain",
-    "effective": "the models to judge were taken often enough",
-}
-
-
-def exploration_lines(name: str, said: Mapping[str, Any]) -> list[str]:
-    """What `retroute plan` prints of a service."""
-    head = f"{name}: {report.verdict(said)}"
-    if said["decided"]:
-        return [head, "  Decided: nothing to find out."]
-    plan = said["plan"]
-    if plan is None:
-        return [head, f"  No experiment: {said['refused']}"]
-    goal = (
-        f"tell '{said['policy_label']}' from today's routing" if said["policy_label"] else "find what may be suggested"
-    )
-    lines = [head, f"  To {goal} at '{said['point']}', randomise {plan['randomised_share']:.0%} of decisions:"]
-    who = "the suggestion takes" if plan["base"] == "suggestion" else "today's routing takes"
-    for part in plan["segments"]:
-        shares = ", ".join(
-            f"{arm} {share:.0%} (today {part['today'][arm]:.0%})"
-            for arm, share in sorted(part["draw"].items(), key=lambda pair: -pair[1])
-        )
-        agreed = "" if part["randomised"] else "; nothing to find out there"
-        lines.append(f"    where {who} {part['chosen']} ({part['share']:.0%} of decisions{agreed}): {shares}")
-    lines += [f"  {line}" for line in (_cost(plan), _risk(plan), _duration(plan))]
-    if plan["labelled_now"] < plan["label_share"]:
-        lines.append(
-            f"  Scores: {plan['labelled_now']:.0%} of decisions carry one, the gate needs {plan['label_share']:.0%}; "
-            "`retroute plan --labels` says which to add."
-        )
-    if not plan["propensities_logged"]:
-        lines.append(
-            "  Log policy.propensity with each decision: the exported router does; estimated ones decide nothing."
-        )
-    return lines
-
-
-def _cost(plan: Mapping[str, Any]) -> str:
-    cost = plan["cost_usd_per_day"]
-    if cost["value"] is None:
-        return f"Cost: not known, {cost['reason']}."
-    saves = cost["value"] <= 0
-    value, low, high = (-cost[name] if saves else cost[name] for name in ("value", "low", "high"))
-    ends = sorted((low, high))
-    scale = max(abs(value), *map(abs, ends))
-    shown = ", ".join(report.usd(end, scale) for end in ends)
-    return f"{'Saves' if saves else 'Costs'} {report.usd(value, scale)} a day [{shown}], {_kind(cost['kind'])}."
-
-
-def _risk(plan: Mapping[str, Any]) -> str:
-    quality, risk = plan["quality_per_day"], 100 * plan["quality_at_risk"]
-    if quality["value"] is None:
-        return f"Quality at risk: not known, {quality['reason']}."
-    lost = max(-quality["low"], 0.0)
-    more = "" if plan["within_margin"] else " That is more than the margin: leave a model out, or widen the margin."
-    return (
-        f"Quality at risk: {risk:.1f} points, {lost:,.1f} good answers of {plan['decisions_per_day']:,.0f} a day "
-        f"({_kind(quality['kind'])}).{more}"
-    )
-
-
-def _duration(plan: Mapping[str, Any]) -> str:
-    days = plan["days"]
-    pace = "" if days is None else f", {days:,.1f} days at {plan['decisions_per_day']:,.0f} a day"
-    until = BINDING[plan["binding"]].format(100 * plan["half_width"])
-    if_so = "If the estimates stand, about" if plan["estimated"] else "About"
-    return f"{if_so} {plan['decisions']:,} decisions{pace}, {plan['label_share']:.0%} of them scored, until {until}."
-
-
-def _kind(kind: str) -> str:
-    return "an assumption: the log never tried it there" if kind == "assumption" else f"{kind} interval"
-
-
-# ------------------------------------------------------------------------------------------------------------ labels
 
 
 def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
@@ -358,27 +270,6 @@ def _normal(confidence: float) -> float:
     return float(norm.ppf(0.5 + confidence / 2))
 
 
-def label_lines(name: str, said: Mapping[str, Any]) -> list[str]:
-    """What `retroute plan --labels` prints of a service."""
-    head = f"{name}: {report.verdict(said)}"
-    if said["decided"]:
-        return [head, "  Decided: no further scores are needed."]
-    if not said["unscored"]:
-        return [head, "  Every decision has a score."]
-    if said["refused"]:
-        return [head, f"  No scores to plan: {said['refused']}"]
-    lines = [head, f"  Have {said['budget']:,} of {said['unscored']:,} decisions without a score scored."]
-    if said["half_width"] is None:
-        lines.append("  Nothing is suggested yet, so scores alone decide nothing: `retroute plan` says what does.")
-    else:
-        width, wanted = 100 * said["half_width"], 100 * said["wanted_half_width"]
-        lines.append(
-            f"  Quality is then known to within {width:.1f} points; {wanted:.1f} would decide it."
-            + ("" if width <= wanted else " Scores alone do not: `retroute plan` says what does.")
-        )
-    return lines
-
-
 def write_labels(file: Path, services: Mapping[str, Mapping[str, Any]]) -> int:
     """The traces to score as CSV that `retroute scores import` reads once `value` is filled in; how many."""
     rows = [
@@ -392,113 +283,3 @@ def write_labels(file: Path, services: Mapping[str, Mapping[str, Any]]) -> int:
     except OSError as error:
         raise WorkError(f"cannot write {file}: {error.strerror or error}") from None
     return len(rows)
-
-
-# ------------------------------------------------------------------------------------------------------------ export
-
-
-def export(home: Path, question: Question, settings: Settings, out: Path) -> list[str]:
-    """Write the experiment as a LiteLLM bundle; returns notes for the user.
-
-    Raises WorkError where there is nothing to explore, or where today's choices cannot be repeated by a router.
-    """
-    if not question.open:
-        raise WorkError(
-            f"{question.service} is decided ('{question.verdict}'): there is nothing to explore",
-            f"Export its policy: retroute export --target litellm --service {question.service} --out {out}",
-        )
-    found = question.exploration()
-    if isinstance(found, Refused):
-        raise WorkError(f"no experiment for {question.service}: {found.reason}")
-    model, notes = router_model(question, found)
-    count = sum(runs.policy_folder(home / "runs" / run_id, question.service).is_dir() for run_id in runs.run_ids(home))
-    configured = settings.service(question.service).incumbent
-    today = dict(zip(found.arms, np.sum([s.share * s.today for s in found.segments], axis=0), strict=True))
-    incumbent = configured if configured in found.arms else max(found.arms, key=lambda arm: float(today[arm]))
-    with tempfile.TemporaryDirectory() as folder:
-        bundle.write_policy(
-            Path(folder),
-            model,
-            policy_id=question.service,
-            version=f"{question.run_id}-explore",
-            revision=count + 1,
-            virtual_model=question.service,
-            incumbent=str(incumbent),
-            evaluation={"explores": True, "decisions": found.decisions},
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        return [*notes, *litellm.export(Path(folder), out, question.service)]
-
-
-def router_model(question: Question, found: Exploration) -> tuple[Model, list[str]]:
-    """The model that draws by the experiment's table, and how well it repeats today's choices where it has to."""
-    draws = {"draws": found.table}
-    if found.base == "suggestion" and question.model is not None:
-        model = question.model
-        return Model(model.kind, model.actions, {**model.arrays, **draws}, model.epsilon), []
-    names = question.data.action_names
-    columns = [names.index(arm) for arm in found.arms]
-    source = question.policy() if found.base == "suggestion" else question.data.behaviour
-    chosen = source[:, columns].argmax(axis=1)
-    if len(np.unique(chosen)) == 1:
-        return Model("constant", found.arms, {"values": np.eye(len(columns))[chosen[0]], **draws}), []
-    model = imitation(question.data.features, chosen, found.arms, draws)
-    greedy = model.values(question.data.features).argmax(axis=1)
-    share = float(np.mean(greedy == chosen))
-    if share < IMITATED:
-        raise WorkError(
-            f"a router can repeat only {share:.0%} of today's choices of {question.service}",
-            "Let the app itself draw by the shares that `retroute plan` prints, and log policy.propensity.",
-        )
-    return model, [f"the router repeats {share:.1%} of today's choices; the rest go where similar prompts went"]
-
-
-def imitation(features: Floats, chosen: Ints, arms: tuple[str, ...], more: Mapping[str, Floats]) -> Model:
-    """A linear model whose best action is today's choice (n,): multinomial logit on standardised features."""
-    from sklearn.linear_model import LogisticRegression
-
-    mean, spread = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(spread > 1e-9, spread, 1.0)
-    with one_thread():
-        fitted = LogisticRegression(C=1.0, max_iter=1000).fit((features - mean) / scale, chosen)
-    weights_, bias = np.zeros((features.shape[1], len(arms))), np.full(len(arms), -1e6)
-    binary = len(fitted.classes_) == 2
-    bias[fitted.classes_] = [0.0, float(fitted.intercept_[0])] if binary else fitted.intercept_
-    weights_[:, fitted.classes_] = (
-        np.column_stack([np.zeros(features.shape[1]), fitted.coef_[0]]) if binary else fitted.coef_.T
-    )
-    return Model("linear", arms, {"mean": mean, "scale": scale, "weights": weights_, "bias": bias, **more})
-
-
-# ---------------------------------------------------------------------------------------------------------- printing
-
-
-def show(found: Sequence[Question], as_json: bool) -> None:
-    """Prints the experiments."""
-    said = {question.service: exploration_json(question) for question in found}
-    _print(said, [exploration_lines(name, one) for name, one in said.items()], as_json)
-
-
-def show_labels(found: Sequence[Question], budget: int | None, output: Path | None, as_json: bool) -> None:
-    """Prints how many decisions to have scored, and writes the list of their traces."""
-    said = {question.service: labels_json(question, budget) for question in found}
-    lines = [label_lines(name, one) for name, one in said.items()]
-    if output is not None:
-        lines.append([f"{write_labels(output, said):,} traces in {output}: fill in value, then retroute scores import"])
-    elif any(one["traces"] for one in said.values()):
-        lines.append(["-o FILE.csv writes the list of their traces."])
-    _print(said, lines, as_json)
-
-
-def show_export(notes: Sequence[str], out: Path) -> None:
-    """Prints the folder, and notes on stderr."""
-    for note in notes:
-        print(note, file=sys.stderr)
-    print(out)
-
-
-def _print(said: Mapping[str, Any], lines: Sequence[Sequence[str]], as_json: bool) -> None:
-    if as_json:
-        print(report.to_json({"services": said}))
-    else:
-        print("\n\n".join("\n".join(part) for part in lines) or "No service has decisions to judge.")
