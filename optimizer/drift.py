@@ -165,7 +165,7 @@ def _chance_of_later(design: Floats, later: Bools, half: Ints, seed: int, judged
         if len(train) > MAX_FITTED:
             train = np.random.default_rng(seed).choice(train, MAX_FITTED, replace=False)
         if 0 < later[train].sum() < len(train):
-            model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200))
+            model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=200))
             model.fit(design[train], later[train])
             chance[half == number] = model.predict_proba(design[half == number])[:, 1]
     return chance

@@ -48,6 +48,25 @@ def test_estimated_probabilities_pass_as_well() -> None:
     assert passed >= 8
 
 
+def test_either_explanation_may_be_wrong() -> None:
+    """The control and the choice follow the square of a feature. Ridge cannot see it, but the probabilities know it."""
+    passed = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        features = rng.normal(size=(1500, 4))
+        square = features[:, 0] ** 2
+        chance = 1 / (1 + np.exp(1 - square))
+        actions = (rng.random(1500) < chance).astype(np.int64)
+        behaviour = np.column_stack([1 - chance, chance])
+        control = square + rng.normal(size=1500)
+        passed += bool(
+            negative_control(
+                control, features, actions, behaviour, np.arange(1500), NAMES[:2], name="plan", seed=0
+            ).holds
+        )
+    assert passed / 60 >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / 60)
+
+
 def test_a_hidden_cause_that_the_control_stands_for_is_found() -> None:
     found = [finding(seed, 0.25) for seed in range(30)]
     assert np.mean([one.holds is False for one in found]) >= 0.9

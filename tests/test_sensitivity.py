@@ -104,6 +104,22 @@ def test_the_bound_is_the_sharp_one() -> None:
     assert change_bounds(evidence, policy, 2.0, confidence=CONFIDENCE).low == pytest.approx(WORST_TRUTH, abs=0.02)
 
 
+@pytest.mark.parametrize("gamma", [1.2, 2.0])
+def test_the_bound_of_a_binary_outcome_is_near_the_sharp_one(gamma: float) -> None:
+    """With success m at b = 1 / 2 the sharp bound is max(m lo, 1 - (1 - m) hi), lo = (1 + 1 / Gamma) / 2 and
+    hi = (1 + Gamma) / 2. Five cells come within 6 % of its distance from the point; quantiles of
+    what the outcome is above its prediction alone would not."""
+    rng, n = np.random.default_rng(11), 40_000
+    good = rng.random(n)
+    half, policy = np.full((n, 2), 0.5), np.tile([0.0, 1.0], (n, 1))
+    seen = (rng.random(n) < good) * 1.0
+    evidence = Evidence(seen, np.ones(n), rng.integers(0, 2, n), half, np.column_stack([good, good]), np.arange(n))
+    sharp = float(np.maximum(good * (1 + 1 / gamma) / 2, 1 - (1 - good) * (1 + gamma) / 2).mean() - good.mean())
+    point = change_bounds(evidence, policy, 1.0, confidence=CONFIDENCE).low
+    found = change_bounds(evidence, policy, gamma, confidence=CONFIDENCE).low
+    assert found - point == pytest.approx(sharp, rel=0.06)
+
+
 @pytest.mark.parametrize("gamma", [1.5, 3.0])
 def test_a_good_model_of_the_cost_leaves_little_to_hidden_causes(gamma: float) -> None:
     """Costs are within 10 % of what the model says, so a hidden cause can move their mean by less than 10 %, although
