@@ -23,27 +23,20 @@ import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints
 from optimizer.evidence import Evaluation, Metric, Outcome, Refused, scaled
-from optimizer.gate import MIN_EFFECTIVE, MIN_LABEL_SHARE, Estimate, Limits
-from optimizer.ope.estimators import Evidence, today
+from optimizer.gate import Estimate, Limits
+from optimizer.sizing import CERTIFY, Binding, Facts, length, mean_or
 
 FLOOR = MIN_PROPENSITY
 """Least probability of every arm at every decision: below it the log counts as not having tried it."""
-SURE = 0.9
-"""Probability with which the experiment decides, if the estimates that it was planned by are true."""
-COARSE = 0.03
-"""Half-width of the wanted interval where there is no estimate yet: quality to within 3 points."""
 AGREE = 0.1
 """A segment whose total variation between candidate and today is smaller has nothing to find out."""
 BLIND = 0.05
 """Largest total variation between today's probabilities and their mean where today counts as blind to the prompt."""
-CERTIFY = 0.2
-"""Share of a log, the newest, that judges."""
 UNTRIED_LOSS = 0.2
 """Assumed without evidence: where a model was never tried it is up to 20 points worse than where it was."""
 NS_PER_DAY = 86_400e9
 
 Base = Literal["suggestion", "today"]
-Binding = Literal["quality", "saving", "effective"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +116,20 @@ def explore(
     behaviour = _within(data.behaviour, columns)
     candidate = _within(policy, columns)
     base, chosen = _segments(behaviour, candidate)
-    facts = _Facts.of(evaluation, columns)
+    facts = Facts.of(evaluation, columns)
     wanted, agree = _designs(facts, behaviour, candidate, chosen)
     table = _within_margin(evaluation, columns, chosen, wanted, _means(behaviour, chosen), limits)
     drawn = table[chosen]
     cost, change = _change(evaluation, "cost_usd", drawn, columns), _change(evaluation, "quality", drawn, columns)
     pace = _per_day(data.time_ns)
     loss = _loss(change)
-    half_width, judged, binding = _length(facts, evaluation, policy, candidate, behaviour, drawn, quality, limits)
+    size = length(
+        facts, behaviour, drawn, candidate, quality=quality, saving=evaluation.change("cost_usd", policy), limits=limits
+    )
     earlier = len(data)
-    new = (
-        CERTIFY if data.propensities_logged else 2 * CERTIFY
-    )  # of the log, so that known probabilities choose and judge
-    needed = max(judged, judged / CERTIFY - earlier, earlier * new / (1 - new))
+    # Known probabilities must choose and judge: the newest fifth judges, the one before it chooses.
+    new = CERTIFY if data.propensities_logged else 2 * CERTIFY
+    needed = max(size.judged, size.judged / CERTIFY - earlier, earlier * new / (1 - new))
     shares = np.bincount(chosen, minlength=len(columns)) / max(len(chosen), 1)
     today_means = _means(behaviour, chosen)
     segments = tuple(
@@ -153,8 +147,8 @@ def explore(
         quality_per_day=_times(change, pace),
         quality_at_risk=loss,
         within_margin=loss <= limits.quality_margin + 1e-12,
-        half_width=half_width,
-        binding=binding,
+        half_width=size.half_width,
+        binding=size.binding,
         decisions=int(np.ceil(needed / 100) * 100),
         per_day=pace,
         label_share=facts.label_share,
@@ -168,56 +162,11 @@ def cheaper(data_cost: Floats, actions: Ints, arms: Sequence[int], count: int) -
     data_cost (n,) with NaN where unknown, actions (n,), count: actions of the log.
     """
     average = float(np.nanmean(data_cost)) if (~np.isnan(data_cost)).any() else 0.0
-    costs = np.array([_mean(data_cost[actions == arm], average) for arm in arms])
+    costs = np.array([mean_or(data_cost[actions == arm], average) for arm in arms])
     wanted = costs < average if (costs < average).any() else costs == costs.min()
     shares = np.zeros(count)
     shares[np.asarray(arms)[wanted]] = 1 / wanted.sum()
     return shares
-
-
-def wanted_half_width(quality: Outcome, limits: Limits, still: float = 1.0) -> float:
-    """Of the interval of the change of quality, so that the gate decides with probability `SURE` if the estimate is
-    true; `COARSE` without one. `still` is the share of the change that is left to be made."""
-    if isinstance(quality, Refused):
-        return max(limits.quality_margin, COARSE)
-    z, sure = _quantiles(limits)
-    return (max(still * quality.value, 0.0) + limits.quality_margin) * z / (z + sure)
-
-
-def _quantiles(limits: Limits) -> tuple[float, float]:
-    from scipy.stats import norm
-
-    return float(norm.ppf(0.5 + limits.confidence / 2)), float(norm.ppf(SURE))
-
-
-@dataclass(frozen=True, eq=False)
-class _Facts:
-    """What the log says of each arm."""
-
-    quality: Floats
-    """(n, k) expected."""
-    cost_usd: Floats
-    """(n, k) expected; 0 where no cost is known."""
-    spread: Floats
-    """(k,) standard deviation of quality that the model leaves."""
-    cost_spread: Floats
-    """(k,)"""
-    label_share: float
-    clustering: float
-    """How many times the variance of a mean over sessions is that of as many single decisions; at least 1."""
-
-    @classmethod
-    def of(cls, evaluation: Evaluation, columns: Ints) -> _Facts:
-        quality, cost = evaluation.outcomes["quality"], evaluation.outcomes["cost_usd"]
-        share = float(np.mean(~np.isnan(quality.outcome)))
-        return cls(
-            _expected(quality, columns, 0.5),
-            _expected(cost, columns, 0.0),
-            _spread(quality, columns, 0.5),
-            _spread(cost, columns, 0.0),
-            max(share, MIN_LABEL_SHARE),
-            _clustering(quality),
-        )
 
 
 def _within(probabilities: Floats, columns: Ints) -> Floats:
@@ -245,7 +194,7 @@ def _means(values: Floats, chosen: Ints) -> Floats:
     return means
 
 
-def _designs(facts: _Facts, behaviour: Floats, candidate: Floats, chosen: Ints) -> tuple[Floats, list[bool]]:
+def _designs(facts: Facts, behaviour: Floats, candidate: Floats, chosen: Ints) -> tuple[Floats, list[bool]]:
     """(k, k) the wanted row of each segment, and where candidate and today agree."""
     arms = behaviour.shape[1]
     designs, agree = _means(behaviour, chosen), [True] * arms
@@ -299,11 +248,11 @@ def _change(evaluation: Evaluation, metric: Metric, drawn: Floats, columns: Ints
     if isinstance(found, Estimate) and np.isfinite([found.low, found.high]).all():
         return found
     outcome = evaluation.outcomes[metric].outcome
-    if np.isnan(outcome).all():
-        return Refused("no decision has a known cost" if metric == "cost_usd" else "no decision has a score")
-    mean = float(np.nanmean(outcome))
+    if metric == "cost_usd" and np.isnan(outcome).all():
+        return Refused("no decision has a known cost")
+    mean = mean_or(outcome, 0.0)
     actions, n = evaluation.data.actions, len(outcome)
-    means = np.array([_mean(outcome[actions == column], mean) for column in columns])
+    means = np.array([mean_or(outcome[actions == column], mean) for column in columns])
     moved = drawn - _within(evaluation.data.behaviour, columns)
     value = float((moved @ means).mean())
     more = float(np.maximum(moved, 0.0).sum(axis=1).mean())
@@ -312,89 +261,8 @@ def _change(evaluation: Evaluation, metric: Metric, drawn: Floats, columns: Ints
 
 
 def _loss(change: Outcome) -> float:
-    """Quality per decision that may be lost; without any score every arm may."""
+    """Quality per decision that may be lost."""
     return 0.0 if isinstance(change, Refused) else max(0.0, -change.low)
-
-
-def _length(
-    facts: _Facts,
-    evaluation: Evaluation,
-    policy: Floats,
-    candidate: Floats,
-    behaviour: Floats,
-    drawn: Floats,
-    quality: Outcome,
-    limits: Limits,
-) -> tuple[float, float, Binding]:
-    """The wanted half-width, the judged decisions, and what asks for the most of them."""
-    from scipy.stats import norm
-
-    z, sure = float(norm.ppf(0.5 + limits.confidence / 2)), float(norm.ppf(SURE))
-    still = _distance(candidate, drawn) / max(
-        _distance(candidate, behaviour), 1e-9
-    )  # of the change, when drawn is today
-    difference = candidate - drawn
-    half_width = wanted_half_width(quality, limits, min(still, 1.0))
-    label = facts.label_share
-    variance = _variance(difference, drawn, facts.quality, facts.spread, label) * facts.clustering
-    needed: dict[Binding, float] = {
-        "quality": z**2 * variance / half_width**2,
-        "effective": MIN_EFFECTIVE * float((candidate**2 / drawn).sum(axis=1).mean()) / label,
-    }
-    saving = evaluation.change("cost_usd", policy)
-    moved = -float((difference * facts.cost_usd).sum(axis=1).mean())
-    if isinstance(saving, Estimate) and saving.value < 0 < moved:
-        spent = _variance(difference, drawn, facts.cost_usd, facts.cost_spread, 1.0) * facts.clustering
-        needed["saving"] = (z + sure) ** 2 * spent / moved**2
-    binding = max(needed, key=lambda name: needed[name])
-    return half_width, needed[binding], binding
-
-
-def _distance(one: Floats, other: Floats) -> float:
-    return float(np.abs(one - other).sum(axis=1).mean()) / 2
-
-
-def _variance(difference: Floats, drawn: Floats, expected: Floats, spread: Floats, label: float) -> float:
-    """Per decision, of the doubly robust score of a difference."""
-    noise = (difference**2 * spread**2 / drawn).sum(axis=1) / label
-    return float(noise.mean() + (difference * expected).sum(axis=1).var())
-
-
-def _expected(evidence: Evidence, columns: Ints, otherwise: float) -> Floats:
-    """(n, k) the model's outcome; the mean of each arm where there is no model, `otherwise` where nothing is known."""
-    model = evidence.model[:, columns]
-    if not np.isnan(model).any():
-        return model
-    known = evidence.outcome[~np.isnan(evidence.outcome)]
-    mean = _mean(known, otherwise)
-    means = [_mean(evidence.outcome[evidence.actions == column], mean) for column in columns]
-    return np.tile(np.array(means), (len(model), 1))
-
-
-def _spread(evidence: Evidence, columns: Ints, otherwise: float) -> Floats:
-    """(k,) root mean square of what the model leaves; of all arms together where an arm has fewer than 30 outcomes."""
-    left = evidence.outcome - evidence.model[evidence.rows, evidence.actions]
-    known = ~np.isnan(left)
-    if not known.any():
-        return np.full(len(columns), otherwise)
-    overall = float(np.sqrt(np.mean(left[known] ** 2)))
-    own = [left[known & (evidence.actions == column)] for column in columns]
-    return np.array([max(float(np.sqrt(np.mean(x**2))) if len(x) >= 30 else overall, 1e-9) for x in own])
-
-
-def _clustering(evidence: Evidence) -> float:
-    scores = today(evidence)
-    if np.isnan(scores).any() or not len(scores):
-        return 1.0
-    off = scores - scores.mean()
-    single = float(np.sum(off**2))
-    _, inverse = np.unique(evidence.groups, return_inverse=True)
-    return max(float(np.sum(np.bincount(inverse, weights=off) ** 2)) / single, 1.0) if single else 1.0
-
-
-def _mean(values: Floats, otherwise: float) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else otherwise
 
 
 def _per_day(time_ns: Ints) -> float | None:

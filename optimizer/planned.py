@@ -16,19 +16,13 @@ from optimizer import bundle, label_plan, runs
 from optimizer.config import nearest
 from optimizer.dataset import Floats, Ints, LoggedDataset
 from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
-from optimizer.exploration import (
-    CERTIFY,
-    FLOOR,
-    Exploration,
-    cheaper,
-    explore,
-    wanted_half_width,
-)
+from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
 from optimizer.logged import OTHER, to_dataset
 from optimizer.ope.estimators import weights
 from optimizer.policy import Learned
 from optimizer.runtime import Model
+from optimizer.sizing import CERTIFY, wanted_half_width
 from optimizer.study import MIN_GROUPS
 from optimizer.summary import estimate_json
 from optimizer.threads import one_thread

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer import report
+from optimizer.exploration import UNTRIED_LOSS
 from optimizer.planned import Question, exploration_json, labels_json, write_labels
 
 
@@ -99,10 +100,13 @@ def _risk(plan: Mapping[str, Any]) -> str:
     if quality["value"] is None:
         return f"Quality at risk: not known, {quality['reason']}."
     lost = max(-quality["low"], 0.0)
+    said = _kind(quality["kind"])
+    if quality["kind"] == "assumption":
+        said = f"an assumption: up to {100 * UNTRIED_LOSS:.0f} points are lost where the log never tried a model"
     more = "" if plan["within_margin"] else " That is more than the margin: leave a model out, or widen the margin."
     return (
         f"Quality at risk: {risk:.1f} points, {lost:,.1f} good answers of {plan['decisions_per_day']:,.0f} a day "
-        f"({_kind(quality['kind'])}).{more}"
+        f"({said}).{more}"
     )
 
 

@@ -10,10 +10,11 @@ from worlds import World, two_models
 
 from optimizer.dataset import Floats, LoggedDataset
 from optimizer.evidence import Evaluation, Metric, Outcome, Refused, savings
-from optimizer.exploration import CERTIFY, COARSE, FLOOR, Exploration, cheaper, explore
+from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import Case, Estimate, Limits, judge
 from optimizer.ope.estimators import Evidence
 from optimizer.ope.models import fit_predict, predict_outcomes
+from optimizer.sizing import CERTIFY, COARSE
 
 LIMITS = Limits()
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
@@ -239,6 +240,7 @@ def test_without_scores_costs_or_time_nothing_is_made_up() -> None:
     assert found.days is None
     assert found.decisions > 0
     assert found.label_share == 0.5
+    assert 0 < found.quality_at_risk <= LIMITS.quality_margin  # assumed, and bounded all the same
 
 
 def test_the_stand_in_is_what_costs_less_than_the_average() -> None:
