@@ -29,7 +29,7 @@ MIN_SHARE = 0.02
 """Nor is a share of decisions that moved by less."""
 MIN_AUC = 0.55
 """Nor are prompts that tell later from earlier no better than this; 0.5 is a coin."""
-MAX_FITTED = 20_000
+MAX_FITTED = 10_000
 
 Aspect = Literal["outcome", "mix", "behaviour"]
 

@@ -102,6 +102,14 @@ def test_the_experiment_names_the_action_and_how_many_draws_decide_it() -> None:
     assert "about 1,000 such draws" in finer.experiment
 
 
+def test_a_rest_that_cannot_move_the_change_by_the_margin_needs_no_experiment() -> None:
+    evidence, policy = World("worst").draw(np.random.default_rng(8), 1000)
+    mostly = 0.98 * evidence.behaviour + 0.02 * policy
+    found = partial_change(evidence, mostly, action_names=NAMES, margin=0.01, confidence=CONFIDENCE)
+    assert found.experiment == ""
+    assert partial_change(evidence, mostly, action_names=NAMES, margin=0.001, confidence=CONFIDENCE).experiment
+
+
 def test_a_policy_that_the_log_supports_is_all_segment() -> None:
     evidence, policy = World("like").draw(np.random.default_rng(5), 1000)
     kept = np.where(evidence.behaviour > 0, policy, 0.0)

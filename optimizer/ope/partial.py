@@ -42,7 +42,7 @@ class Partial:
     extrapolated: Estimate
     """The change over all decisions if the model is right where nothing was tried: an assumption, not evidence."""
     experiment: str
-    """What would decide it; empty where everything is supported."""
+    """What would decide it; empty where the rest is too small to move the change by more than the margin."""
 
 
 def partial_change(
@@ -57,8 +57,8 @@ def partial_change(
 ) -> Partial:
     """What the log says of `policy` (n, a), and what it leaves open.
 
-    `within`: the least and the most the outcome can be. `margin`: how exactly the experiment should know the change.
-    `kind`: of the intervals, "assumption" where the behaviour was estimated.
+    `within`: the least and the most the outcome can be. `margin`: how exactly the experiment should know the change, as
+    a part of that range. `kind`: of the intervals, "assumption" where the behaviour was estimated.
     Raises ValueError when there is no decision or an outcome is outside its range.
     """
     _check(evidence, within)
@@ -124,13 +124,13 @@ def _experiment(
     """The rest's mean outcome is known to within h / s of its share s after 3.84 s^2 sigma^2 / h^2 draws."""
     rest = unsupported.sum(axis=1)
     share = float(rest.mean())
-    if share == 0:
+    half_width = margin * (within[1] - within[0])
+    if share * (within[1] - within[0]) <= half_width:
         return ""
     wanted = unsupported.mean(axis=0)
     tried = [str(names[k]) for k in np.argsort(-wanted, kind="stable") if wanted[k] > 0]
     outcome = evidence.outcome[~np.isnan(evidence.outcome)]
     spread = float(outcome.std()) if len(outcome) else (within[1] - within[0]) / 2
-    half_width = margin * (within[1] - within[0])
     draws = max(int(np.ceil(3.84 * (share * spread / half_width) ** 2 / 100)) * 100, 100)
     listed = ", ".join(tried[:3]) + (f" and {len(tried) - 3} more" if len(tried) > 3 else "")
     return (
