@@ -160,11 +160,7 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         for name, (label, _) in policies.items()
     )
     suggested = probabilities.get("suggested")
-    newer = held_out(
-        data, splits.train, np.concatenate([splits.choose, splits.certify]), confidence=limits.confidence, seed=seed
-    )
-    chooser = newer.take(np.arange(len(splits.choose)))
-    moved = _moved(newer, len(splits.choose), seed=seed)
+    moved: tuple[str, ...] = ()
     if suggested is None:
         refused = Refused(suggestion.refused)
         changes: dict[Metric, Outcome] = dict.fromkeys(METRICS, refused)
@@ -176,6 +172,10 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         estimators = {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
+        later = np.concatenate([splits.choose, splits.certify])
+        newer = held_out(data, splits.train, later, confidence=limits.confidence, seed=seed)
+        moved = _moved(newer, len(splits.choose), seed=seed)
+        chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
         estimators["betting"] = {
             metric: evaluation.certified_change(metric, suggested, chooser, chosen) for metric in METRICS
