@@ -104,7 +104,11 @@ class Splits:
     certify: Ints
 
 
-def split(groups: Ints, time_ns: Ints, shares: tuple[float, float] = (0.6, 0.2)) -> Splits:
+TRAIN, CHOOSE, CERTIFY = 0.6, 0.2, 0.2
+"""Shares of a log, from its oldest decisions on."""
+
+
+def split(groups: Ints, time_ns: Ints, shares: tuple[float, float] = (TRAIN, CHOOSE)) -> Splits:
     """Oldest 60 % to learn, next 20 % to choose, newest 20 % to certify; a group is never divided.
 
     groups, time_ns: (n,). A group's place is that of its first decision.

@@ -21,10 +21,10 @@ from typing import Literal
 
 import numpy as np
 
-from optimizer.dataset import MIN_PROPENSITY, Floats, Ints
+from optimizer.dataset import CERTIFY, CHOOSE, MIN_PROPENSITY, Floats, Ints
 from optimizer.evidence import Evaluation, Metric, Outcome, Refused, scaled
 from optimizer.gate import Estimate, Limits
-from optimizer.sizing import CERTIFY, Binding, Facts, length, mean_or
+from optimizer.sizing import Binding, Facts, length, mean_or
 
 FLOOR = MIN_PROPENSITY
 """Least probability of every arm at every decision: below it the log counts as not having tried it."""
@@ -128,7 +128,7 @@ def explore(
     )
     earlier = len(data)
     # Known probabilities must choose and judge: the newest fifth judges, the one before it chooses.
-    new = CERTIFY if data.propensities_logged else 2 * CERTIFY
+    new = CERTIFY if data.propensities_logged else CHOOSE + CERTIFY
     needed = max(size.judged, size.judged / CERTIFY - earlier, earlier * new / (1 - new))
     shares = np.bincount(chosen, minlength=len(columns)) / max(len(chosen), 1)
     today_means = _means(behaviour, chosen)

@@ -14,7 +14,7 @@ import polars as pl
 from ingest.errors import UsageError, WorkError
 from optimizer import bundle, label_plan, runs
 from optimizer.config import nearest
-from optimizer.dataset import Floats, Ints, LoggedDataset
+from optimizer.dataset import CERTIFY, Floats, Ints, LoggedDataset
 from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
 from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
@@ -22,9 +22,9 @@ from optimizer.logged import OTHER, to_dataset
 from optimizer.ope.estimators import weights
 from optimizer.policy import Learned
 from optimizer.runtime import Model
-from optimizer.sizing import CERTIFY, wanted_half_width
+from optimizer.sizing import wanted_half_width
 from optimizer.study import MIN_GROUPS
-from optimizer.summary import estimate_json
+from optimizer.summary import estimate_json, estimate_of
 from optimizer.threads import one_thread
 
 SEED = 0
@@ -129,26 +129,11 @@ def _question(run: Path, name: str, said: Mapping[str, Any], learned: Mapping[st
         verdict=said["verdict"],
         label=learned["label"],
         limits=Limits(**said["limits"]),
-        quality=_estimate(said["quality_change"]),
+        quality=estimate_of(said["quality_change"]),
         data=to_dataset(own, seed=SEED).data,
         trace_ids=tuple(own["trace_id"].to_list()),
         model=bundle.read_policy(runs.policy_folder(run, name))[0] if has_policy else None,
         refused=learned["refused"],
-    )
-
-
-def _estimate(said: Mapping[str, Any]) -> Outcome:
-    if said["value"] is None:
-        return Refused(str(said["reason"]))
-    low, high = said["low"], said["high"]
-    return Estimate(
-        said["estimator"],
-        said["value"],
-        -np.inf if low is None else low,
-        np.inf if high is None else high,
-        said["episodes"],
-        said["effective"],
-        said["kind"],
     )
 
 

@@ -20,8 +20,6 @@ SURE = 0.9
 """Probability with which the experiment decides, if the estimates that it was planned by are true."""
 COARSE = 0.03
 """Half-width of the wanted interval where there is no estimate yet: quality to within 3 points."""
-CERTIFY = 0.2
-"""Share of a log, the newest, that judges."""
 
 Binding = Literal["quality", "saving", "effective"]
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from optimizer.dataset import LoggedDataset
 from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
-from optimizer.gate import Limits
+from optimizer.gate import Estimate, Limits
 from optimizer.logged import Logged
 from optimizer.runtime import Model
 from optimizer.study import Findings, Lessons, Suggestion
@@ -48,6 +48,22 @@ def estimate_json(outcome: Outcome) -> dict[str, Any]:
         return {**empty, "reason": outcome.reason}
     finite = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in asdict(outcome).items()}
     return {**finite, "reason": None}
+
+
+def estimate_of(said: Mapping[str, Any]) -> Outcome:
+    """What `estimate_json` wrote."""
+    if said["value"] is None:
+        return Refused(str(said["reason"]))
+    low, high = said["low"], said["high"]
+    return Estimate(
+        said["estimator"],
+        said["value"],
+        -np.inf if low is None else low,
+        np.inf if high is None else high,
+        said["episodes"],
+        said["effective"],
+        said["kind"],
+    )
 
 
 def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: str, notes: Notes) -> dict[str, Any]:

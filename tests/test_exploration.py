@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from worlds import World, two_models
 
-from optimizer.dataset import Floats, LoggedDataset
+from optimizer.dataset import CERTIFY, Floats, LoggedDataset
 from optimizer.evidence import Evaluation, Metric, Outcome, Refused, savings
 from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import Case, Estimate, Limits, judge
 from optimizer.ope.estimators import Evidence
 from optimizer.ope.models import fit_predict, predict_outcomes
-from optimizer.sizing import CERTIFY, COARSE
+from optimizer.sizing import COARSE
 
 LIMITS = Limits()
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
