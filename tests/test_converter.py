@@ -174,6 +174,21 @@ def test_a_trace_waits_until_it_is_quiet(home: Path) -> None:
     assert waiting == [0, 1, 1, 0]
 
 
+def test_much_that_waits_is_not_left_until_the_next_commit_is_due(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converter, "READ_BYTES", 4)
+    asked = itertools.count()
+
+    def stop() -> bool:
+        number = next(asked)
+        if number == 1:  # in the pause after the first, empty round
+            append(home, traces(span(1, chat())))
+        assert number < 250, "the converter still waits for its next commit"
+        return bool(counts(home)["spans"])
+
+    Converter(reader(home), home / "wal", replace(OPTIONS, commit_s=3600.0)).run(stop)
+    assert counts(home)["calls"] == 1
+
+
 def test_stopping_settles_what_waits(home: Path) -> None:
     drain(home, traces(span(1, chat())), options=replace(OPTIONS, quiet_s=3600.0))
     assert counts(home)["unsettled_traces"] == 0
