@@ -49,7 +49,7 @@ class Sender(threading.Thread):
                 self._next += self._step
 
 
-def kill_and_count(home: Path, kills: int, seed: int) -> None:
+def assert_kills_lose_and_double_nothing(home: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     home.mkdir()
     senders = [Sender(home, first, 3) for first in (1, 2, 3)]
@@ -91,9 +91,9 @@ def kill_and_count(home: Path, kills: int, seed: int) -> None:
 
 
 def test_three_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    kill_and_count(tmp_path / "home", 3, seed=7)
+    assert_kills_lose_and_double_nothing(tmp_path / "home", 3, seed=7)
 
 
 @pytest.mark.slow
 def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    kill_and_count(tmp_path / "home", 50, seed=11)
+    assert_kills_lose_and_double_nothing(tmp_path / "home", 50, seed=11)

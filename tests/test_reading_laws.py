@@ -17,6 +17,7 @@ from plain_reading import ROUTES, plain_keys, plain_structure, plain_values
 
 from ingest import otlp
 from ingest.dialects import flattened, messages, parts, plans, slots, values
+from ingest.dialects.facts import Content
 from ingest.dialects.registry import DIALECTS, read
 from ingest.spans import Event, Span
 
@@ -249,14 +250,18 @@ TREES = st.recursive(
 
 @settings(max_examples=500)
 @given(TREES, TREES)
-def test_no_message_raises(one: Any, other: Any) -> None:
-    messages.content(one, other, other, one, other, one, one)
-    messages.tool_content("name", "id", one, other)
-    messages.tool_names(one)
+def test_every_message_is_read_as_content(one: Any, other: Any) -> None:
     carried = [(name, one, {"content": other, "message": other, "gen_ai.input.messages": one}) for name in EVENTS]
-    messages.from_events(carried)
-    messages.tool_from_events(carried)
-    messages.from_listed_events([{"event.name": name, "content": one, "message": other} for name in EVENTS])
+    listed = [{"event.name": name, "content": one, "message": other} for name in EVENTS]
+    read = [
+        messages.content(one, other, other, one, other, one, one),
+        messages.tool_content("name", "id", one, other),
+        messages.from_events(carried),
+        messages.from_listed_events(listed),
+    ]
+    assert all(isinstance(content, Content) for content in read)
+    assert isinstance(messages.tool_names(one), str | None)
+    assert len(messages.tool_from_events(carried)) == 2
 
 
 @given(st.one_of(TREES, st.text(), TREES.map(lambda tree: " \n" + json.dumps(tree))))
