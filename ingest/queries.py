@@ -49,6 +49,7 @@ QUERIES = (
     "trace_keys",
     "trace_sizes",
     "trace_spans",
+    "traces_with",
     "unknown_attributes",
     "unmapped_scores",
     "unpriced",

@@ -28,6 +28,7 @@ from ingest.prices.hosted import Hosted
 from ingest.pricing import Discount, Price
 from ingest.scales import Scale
 from optimizer.gate import Limits
+from optimizer.segments import SegmentSettings
 
 FILE_NAME = "retroute.toml"
 PREFIX = "RETROUTE_"
@@ -100,12 +101,13 @@ class PointSettings:
 class ServiceSettings:
     """What the user knows about a service. `incumbent`: the action it falls back to (None: the most frequent one).
     `quality`: the score that counts (None: the most frequent one). `value_usd`: what one decision of full quality is
-    worth (None: quality is a limit, not a price)."""
+    worth (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name."""
 
     incumbent: str | None = None
     quality: str | None = None
     value_usd: float | None = None
     limits: Limits = field(default_factory=Limits)
+    segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
     points: Mapping[str, PointSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -215,6 +217,12 @@ def _number(expected: str, holds: Callable[[float], bool]) -> Reader:
         return float(value)
 
     return read
+
+
+def _attribute(value: object) -> str:
+    if '"' in _text(value):
+        raise ValueError("the key of a span attribute, without quotes")
+    return _text(value)
 
 
 def _date(value: object) -> str:
@@ -355,6 +363,11 @@ LIMITS: Mapping[str, Reader] = {
     "quality_margin": _number("a share from 0 to 1 (0.01 is one point)", lambda number: 0 <= number <= 1),
     "confidence": _number("a share above 0.5 and below 1 (0.95)", lambda number: 0.5 < number < 1),
     "latency_s": _seconds,
+}
+SEGMENT: Mapping[str, Reader] = {
+    "attribute": _attribute,
+    "values": _texts,
+    "quality_margin": LIMITS["quality_margin"],
 }
 POINT: Mapping[str, Reader] = {"actions": _texts}
 SCALE: Mapping[str, Reader] = {"min": _anything, "max": _anything, "invert": _switch, "labels": _shares}
@@ -502,16 +515,26 @@ def _discounts(place: _Place, content: object) -> tuple[Discount, ...]:
 def _service(place: _Place, content: object) -> ServiceSettings:
     table = dict(place.table(content))
     limits = (place / "limits").table(table.pop("limits", {}))
+    segments = (place / "segments").table(table.pop("segments", {}))
     points = (place / "points").table(table.pop("points", {}))
     for name in table:
         if name not in SERVICE:
-            raise place.unknown(name, [*SERVICE, "limits", "points"])
+            raise place.unknown(name, [*SERVICE, "limits", "segments", "points"])
     values = place.read(table, SERVICE)
     return ServiceSettings(
         limits=Limits(**(place / "limits").read(limits, LIMITS)),  # type: ignore[arg-type]
+        segments=MappingProxyType({name: _segment(place / "segments" / name, part) for name, part in segments.items()}),
         points=MappingProxyType({name: _point(place / "points" / name, part) for name, part in points.items()}),
         **values,  # type: ignore[arg-type]
     )
+
+
+def _segment(place: _Place, content: object) -> SegmentSettings:
+    values = place.read(place.table(content), SEGMENT)
+    missing = [name for name in ("attribute", "values") if not values.get(name)]
+    if missing:
+        raise ConfigError(f"{place.origin}: {place.key} lacks {' and '.join(missing)}")
+    return SegmentSettings(**values)  # type: ignore[arg-type]
 
 
 def _point(place: _Place, content: object) -> PointSettings:

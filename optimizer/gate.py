@@ -60,6 +60,18 @@ class Verdict:
     reasons: tuple[Reason, ...]
 
 
+@dataclass(frozen=True)
+class Segment:
+    """A protected part of the decisions. A missing estimate comes with the reason in `refused`."""
+
+    name: str
+    decisions: int
+    """Of those that judge."""
+    quality_change: Estimate | None
+    refused: str
+    quality_margin: float
+
+
 MIN_EFFECTIVE = 100.0
 MAX_TOP_SHARE = 0.5
 MAX_UNSUPPORTED = 0.01
@@ -85,6 +97,7 @@ class Case:
     """Where probabilities are estimated: how wrong they may be before the claim falls."""
     moved: tuple[str, ...] = ()
     """What gives other outcomes on the judging rows than on those that chose, beyond chance."""
+    segments: tuple[Segment, ...] = ()
 
 
 def judge(case: Case, limits: Limits) -> Verdict:
@@ -98,6 +111,7 @@ def judge(case: Case, limits: Limits) -> Verdict:
     outcome_conditions = [_saving(saving), _quality(quality, limits)]
     if limits.latency_s is not None:
         outcome_conditions.append(_latency(latency, case.refused, limits.latency_s))
+    outcome_conditions += [_segment(segment) for segment in case.segments]
     conditions = outcome_conditions + _evidence(case, min(saving.effective, quality.effective))
     latency_inside = not limited or (latency is not None and latency.value <= _bound(limits))
     inside = quality.value >= -limits.quality_margin and latency_inside
@@ -105,6 +119,7 @@ def judge(case: Case, limits: Limits) -> Verdict:
         quality.high < -limits.quality_margin
         or saving.high <= 0
         or (limited and latency is not None and latency.low > _bound(limits))
+        or any(_loses(segment) for segment in case.segments)
     )
     outcome: Outcome
     if all(reason.holds for reason in conditions):
@@ -145,6 +160,31 @@ def _quality(quality: Estimate, limits: Limits) -> Reason:
         remedy,
         quality.low >= -margin,
     )
+
+
+def _loses(segment: Segment) -> bool:
+    """Whether the segment's quality falls by more than its margin, beyond doubt."""
+    return segment.quality_change is not None and segment.quality_change.high < -segment.quality_margin
+
+
+def _segment(segment: Segment) -> Reason:
+    condition, margin = f"quality stays for {segment.name}", segment.quality_margin
+    needed = f"a lower bound of at least {-100 * margin:+.1f} points"
+    quality = segment.quality_change
+    if quality is None:
+        got = f"no estimate on its {segment.decisions:,} decisions: {segment.refused}"
+        return Reason(condition, got, needed, "log more of its decisions with the suggested actions", False)
+    if _loses(segment):
+        remedy = f"keep today's routing for {segment.name}"
+    else:
+        room = max(quality.value + margin, margin) or 0.01
+        times = ((quality.high - quality.low) / 2 / room) ** 2
+        remedy = f"about {max(times - 1, 0.1) * segment.decisions:,.0f} more scored decisions of it to judge by"
+    got = (
+        f"{100 * quality.value:+.1f} points on its {segment.decisions:,} decisions, at least {100 * quality.low:+.1f}, "
+        f"at most {100 * quality.high:+.1f}"
+    )
+    return Reason(condition, got, needed, remedy, quality.low >= -margin)
 
 
 def _latency(latency: Estimate | None, refused: str, limit: float) -> Reason:

@@ -18,7 +18,7 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, looks, one_list, runs
+from optimizer import bundle, looks, one_list, runs, segments
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
@@ -133,6 +133,7 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
             filled, training[name], lessons = _learn_service(own, service, log.notes[name])
+            training[name]["segments"] = segments.kept(service.segments)
             spent = log.spent.filter(pl.col("service") == name)
             training[name]["costs"] = costs_json(log.price_list, spent, filled, log.prices)
             kept.append(filled)
@@ -184,6 +185,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         snapshot = lake.snapshot()
         calls, scores = lake.query("decision_calls"), lake.query("scores")
         labels = dict(lake.query("modelled_latency").iter_rows())
+        carried = segments.carriers(lake, {name: one.segments for name, one in settings.services.items()})
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
     quality_names = {
@@ -193,7 +195,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     prices = home_prices(home, settings.prices, settings.discounts)
     price_list = one_list.newest(prices)
     calls = one_list.with_one_list(calls, prices, price_list.at)
-    decisions = find_decisions(calls, scores, quality_names)
+    decisions = segments.marked(find_decisions(calls, scores, quality_names), carried)
     about = {
         "snapshot": snapshot,
         "calls": len(calls),
@@ -243,7 +245,8 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
             further = _look(home, look_at(data, suggestion, name, learned["point"]))
             limits = Limits(**learned["limits"])
             limits = replace(limits, confidence=looks.charged(limits.confidence, further))
-            findings = assess(data, suggestion, limits, seed=SEED)
+            guarded = segments.protected(own, learned.get("segments", {}), limits.quality_margin)
+            findings = assess(data, suggestion, limits, seed=SEED, segments=guarded)
         judged[name] = {
             **service_json(data, findings, learned, own["propensity_origin"].to_list()),
             "limits": asdict(limits),

@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from optimizer.choosing import Scored, choose, score
-from optimizer.dataset import MIN_PROPENSITY, Floats, LoggedDataset, Splits, split
+from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
 from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, cross_fitted, held_out, savings
-from optimizer.gate import Case, Estimate, Limits, Verdict, judge
+from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
 from optimizer.learners import Lesson, candidates
 from optimizer.learners.lesson import doubly_robust_targets
 from optimizer.logged import OTHER, Logged
@@ -27,6 +28,7 @@ from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
 from optimizer.rewards import RewardSpec
 from optimizer.runtime import Model
+from optimizer.segments import Protected
 
 MIN_DECISIONS = 100
 MIN_GROUPS = 10
@@ -145,7 +147,14 @@ def look_at(data: LoggedDataset, suggestion: Suggestion, service: str, point: st
     return Look(service, point, int(judged.time_ns.min()), int(judged.time_ns.max()), seen.hexdigest())
 
 
-def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed: int) -> Findings:
+def assess(
+    data: LoggedDataset,
+    suggestion: Suggestion,
+    limits: Limits,
+    *,
+    seed: int,
+    segments: Mapping[str, Protected] = MappingProxyType({}),
+) -> Findings:
     """Judge the suggestion on the certifying rows, by models that saw the other rows only."""
     splits = split(data.groups, data.time_ns)
     known = np.concatenate([splits.train, splits.choose])
@@ -184,6 +193,7 @@ def assess(data: LoggedDataset, suggestion: Suggestion, limits: Limits, *, seed:
         _case(data, suggestion, evaluation, changes, suggested),
         tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
         moved=moved,
+        segments=() if suggested is None else _segments(evaluation, suggested, splits.certify, segments),
     )
     verdict = judge(case, limits)
     open_question = verdict.outcome in ("promising", "cannot_tell")
@@ -289,6 +299,29 @@ def _tipping(evaluation: Evaluation, policy: Floats, limits: Limits) -> str:
         return ""
     least = f"{gamma:.2f}-fold" if gamma < MOST_GAMMA else f"{MOST_GAMMA:.0f}-fold or more"
     return f"; quality holds unless hidden causes shift the odds of a choice {least}"
+
+
+def _segments(
+    evaluation: Evaluation, policy: Floats, judged: Ints, segments: Mapping[str, Protected]
+) -> tuple[Segment, ...]:
+    """What the rows that judge say of each protected segment; judged: (m,) their places in the log."""
+    found = []
+    for name, segment in segments.items():
+        rows = np.flatnonzero(segment.rows[judged])
+        if len(rows):
+            change = evaluation.take(rows).change("quality", policy[rows])
+        else:
+            change = Refused("none of the newest decisions is in it")
+        found.append(
+            Segment(
+                name,
+                len(rows),
+                change if isinstance(change, Estimate) else None,
+                "" if isinstance(change, Estimate) else change.reason,
+                segment.quality_margin,
+            )
+        )
+    return tuple(found)
 
 
 def _case(

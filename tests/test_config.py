@@ -13,6 +13,7 @@ from ingest.auth import Token
 from ingest.errors import ConfigError
 from optimizer import config
 from optimizer.gate import Limits
+from optimizer.segments import SegmentSettings
 
 HASH = f"sha256:{'5e' * 32}"
 FULL = """
@@ -66,6 +67,11 @@ quality_margin = 0.02
 confidence = 0.9
 latency_s = 1
 
+[services.assistant.segments.premium]
+attribute = "customer.plan"
+values = ["gold", "platinum"]
+quality_margin = 0.05
+
 [services.assistant.points.first]
 actions = ["big", "small"]
 """
@@ -98,6 +104,7 @@ def test_every_documented_key_is_read(tmp_path):
     assistant = settings.service("assistant")
     assert (assistant.incumbent, assistant.quality, assistant.value_usd) == ("big", "quality", 0.02)
     assert assistant.limits == Limits(quality_margin=0.02, confidence=0.9, latency_s=1.0)
+    assert assistant.segments["premium"] == SegmentSettings("customer.plan", ("gold", "platinum"), 0.05)
     assert assistant.points["first"].actions == ("big", "small")
     assert settings.source("services.assistant.limits.latency_s") == str(tmp_path / "retroute.toml")
 
@@ -150,6 +157,7 @@ def test_home_variable_and_kubernetes_own_variables_are_no_settings(tmp_path):
         ("[services.a.limit]", "limit", "limits"),
         ("[services.a.limits]\nquality_margins = 0.1", "quality_margins", "quality_margin"),
         ("[services.a.points.p]\naction = []", "action", "actions"),
+        ("[services.a.segments.p]\nvalue = []", "value", "values"),
     ],
 )
 def test_unknown_key_is_refused_with_the_nearest_name(tmp_path, text, unknown, meant):
@@ -196,6 +204,8 @@ def test_misspelt_variable_is_refused_with_the_nearest_name(tmp_path):
         ("[services.a.limits]\nconfidence = 1", "services.a.limits.confidence"),
         ("[services.a.limits]\nquality_margin = 5", "services.a.limits.quality_margin"),
         ("[services.a.points.p]\nactions = [1]", "services.a.points.p.actions"),
+        ('[services.a.segments.p]\nattribute = "plan"', "services.a.segments.p lacks values"),
+        ("[services.a.segments.p]\nattribute = 'a\"b'\nvalues = ['x']", "services.a.segments.p.attribute"),
     ],
 )
 def test_wrong_type_or_range_is_refused_with_file_and_key(tmp_path, text, key):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.gate import Case, Estimate, Limits, judge
+from optimizer.gate import Case, Estimate, Limits, Segment, judge
 
 
 def estimate(low: float, value: float, high: float, effective: float = 500.0) -> Estimate:
@@ -108,3 +108,26 @@ def test_nothing_is_deployed_beyond_its_limits(
     if verdict.outcome == "promising":
         assert saving[0] > 0
         assert quality[1] >= -0.01
+
+
+def segment(change: Estimate | None, refused: str = "") -> Segment:
+    return Segment("premium", 200, change, refused, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        (estimate(-0.015, 0.01, 0.05), "deploy"),
+        (estimate(-0.025, 0.01, 0.05), "promising"),
+        (estimate(-0.08, -0.03, 0.04), "promising"),
+        (estimate(-0.08, -0.05, -0.021), "keep"),
+        (None, "promising"),
+    ],
+)
+def test_a_protected_segment_has_a_limit_of_its_own(change: Estimate | None, outcome: str) -> None:
+    """Less certain than all decisions together, a segment blocks deployment, and ends it only when beyond doubt."""
+    verdict = judge(replace(GOOD, segments=(segment(change, "too few"),)), LIMITS)
+    assert verdict.outcome == outcome
+    found = next(reason for reason in verdict.reasons if reason.condition == "quality stays for premium")
+    assert found.holds == (outcome == "deploy")
+    assert found.remedy

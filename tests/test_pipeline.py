@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from optimizer import bundle, pipeline, runs
 from optimizer.config import ServiceSettings, Settings
 from optimizer.gate import Limits
 from optimizer.runtime import Router
+from optimizer.segments import SegmentSettings
 
 PRICES = (Price("good-cheap", 1.0, 1.0), Price("bad-dear", 20.0, 20.0))
 SETTINGS = Settings(prices=PRICES)
@@ -29,9 +31,16 @@ def attribute(key: str, value: object) -> dict:
 
 
 def write_log(
-    path: Path, n: int = 1800, *, service: str = "app", propensities: bool = True, scores: bool = True
+    path: Path,
+    n: int = 1800,
+    *,
+    service: str = "app",
+    propensities: bool = True,
+    scores: bool = True,
+    premium_share: float = 0.0,
 ) -> Path:
-    """One call a trace; the cheap model is right far more often and was drawn for four decisions in ten."""
+    """One call a trace; the cheap model is right far more often, but never for premium customers, and was drawn for
+    four decisions in ten."""
     rng = np.random.default_rng(0)
     spans, logs = [], []
     for i in range(n):
@@ -40,6 +49,7 @@ def write_log(
         model = "good-cheap" if cheap else "bad-dear"
         attributes = {
             "gen_ai.operation.name": "chat",
+            "customer.plan": "premium" if (premium := rng.random() < premium_share) else "free",
             "gen_ai.request.model": model,
             "gen_ai.provider.name": "openai",
             "gen_ai.usage.input_tokens": int(rng.integers(50, 150)),
@@ -67,7 +77,7 @@ def write_log(
                 "attributes": [attribute(k, v) for k, v in attributes.items()],
             }
         )
-        value = float(rng.random() < (0.9 if cheap else 0.3))
+        value = float(rng.random() < (0.3 if not cheap else 0.0 if premium else 0.9))
         logs.append(
             {
                 "timeUnixNano": str(start + 2 * 10**9),
@@ -202,3 +212,27 @@ def test_a_service_cannot_write_outside_its_home(tmp_path: Path) -> None:
     assert list(found) == ["../../../evil"]
     assert not [path for path in tmp_path.rglob("*evil*") if "%2E" not in path.name and path != tmp_path]
     assert list((home / "runs").glob("*/policy/%2E.%2F..%2F..%2Fevil"))
+
+
+def with_segment(*values: str) -> Settings:
+    segments = {"premium": SegmentSettings("customer.plan", values)}
+    return replace(SETTINGS, services={"app": ServiceSettings(segments=segments)})
+
+
+def test_a_protected_segment_that_loses_keeps_todays_routing(tmp_path: Path) -> None:
+    """Over all decisions quality rises; a quarter of them, which no feature shows, lose 30 points."""
+    home = home_with(tmp_path, premium_share=0.25)
+    assert pipeline.nightly(home, SETTINGS)["services"]["app"]["verdict"] == "deploy"
+    found = pipeline.nightly(home, with_segment("premium", "enterprise"))["services"]["app"]
+    assert found["verdict"] == "keep"
+    broken = [reason for reason in found["reasons"] if not reason["holds"]]
+    assert [reason["condition"] for reason in broken] == ["quality stays for premium"]
+    assert broken[0]["remedy"] == "keep today's routing for premium"
+    assert runs.active(home)["app"] != found["run_id"]
+
+
+def test_a_protected_segment_that_nothing_is_known_of_is_not_deployed_to(deployed: tuple[Path, dict]) -> None:
+    home, _ = deployed
+    found = pipeline.nightly(home, with_segment("enterprise"))["services"]["app"]
+    assert found["verdict"] == "promising"
+    assert "none of the newest decisions is in it" in found["reasons"][0]["got"]
