@@ -203,7 +203,9 @@ def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float
 
 
 def _divided(evidence: Evidence, by: float) -> Evidence:
-    return replace(evidence, outcome=evidence.outcome / by, model=evidence.model / by)
+    return replace(
+        evidence, outcome=evidence.outcome / by, model=evidence.model / by, surrogate=evidence.surrogate / by
+    )
 
 
 def _outcome(data: LoggedDataset, metric: Metric) -> Floats:

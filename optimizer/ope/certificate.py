@@ -143,7 +143,7 @@ def _crossing(refuted: Callable[[float], float]) -> float:
 
 def _mirrored(evidence: Evidence) -> Evidence:
     """The same with every outcome y as 1 - y: a rise becomes a fall."""
-    return replace(evidence, outcome=1 - evidence.outcome, model=1 - evidence.model)
+    return replace(evidence, outcome=1 - evidence.outcome, model=1 - evidence.model, surrogate=1 - evidence.surrogate)
 
 
 def _check(evidence: Evidence) -> None:

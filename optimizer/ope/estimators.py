@@ -1,16 +1,16 @@
 """Off-policy estimators: the value of a policy that was not the one that ran.
 
 Legend: n decisions, a actions. pi is the policy, b the logging behaviour, m the outcome model, y the outcome, r
-whether it is known, e the probability that it is known. Each estimator returns one score per decision; the estimate
-is their mean (for SNIPS its influence function around the mean), so intervals need only the scores. A known outcome
-counts r / e times, which keeps the estimates right when outcomes are missing for reasons that e explains (Robins,
-Rotnitzky, Zhao 1994).
+whether it is known, e the probability that it is known, s a surrogate's guess of it (see `ope.labels`). Each estimator
+returns one score per decision; the estimate is their mean (for SNIPS its influence function around the mean), so
+intervals need only the scores. A known outcome counts r / e times, which keeps the estimates right when outcomes are
+missing for reasons that e explains (Robins, Rotnitzky, Zhao 1994).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,10 +33,15 @@ class Evidence:
     """(n, a) predicted outcome of every action."""
     groups: Ints
     """(n,)"""
+    surrogate: Floats = field(default_factory=lambda: np.zeros(0))
+    """(n,) the outcome as a surrogate guesses it after the fact; NaN where nothing does. Empty: nowhere."""
 
     def __post_init__(self) -> None:
         n, a = self.behaviour.shape
-        for name, shape in {"outcome": (n,), "known": (n,), "actions": (n,), "model": (n, a), "groups": (n,)}.items():
+        if n and not len(self.surrogate):
+            object.__setattr__(self, "surrogate", np.full(n, np.nan))
+        shapes = {"outcome": (n,), "known": (n,), "actions": (n,), "model": (n, a), "groups": (n,), "surrogate": (n,)}
+        for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} must be {shape}, got {getattr(self, name).shape}")
 
@@ -61,9 +66,11 @@ def effective(weight: Floats) -> float:
 
 
 def _residual(evidence: Evidence) -> Floats:
-    """(n,) (r / e) (y - m): 0 where the outcome is unknown."""
-    residual = (evidence.outcome - evidence.model[evidence.rows, evidence.actions]) / evidence.known
-    return np.where(np.isnan(evidence.outcome), 0.0, residual)
+    """(n,) s - m + (r / e) (y - s): its last term is 0 where the outcome is unknown, and s is m without a surrogate."""
+    model = evidence.model[evidence.rows, evidence.actions]
+    guess = np.where(np.isnan(evidence.surrogate), model, evidence.surrogate)
+    left = np.where(np.isnan(evidence.outcome), 0.0, (evidence.outcome - guess) / evidence.known)
+    return np.asarray(guess - model + left)
 
 
 def direct(evidence: Evidence, policy: Floats) -> Floats:
@@ -89,7 +96,7 @@ def snips(evidence: Evidence, policy: Floats) -> Floats:
 
 def doubly_robust(evidence: Evidence, policy: Floats) -> Floats:
     """Doubly robust: sum_a pi(a) m(a) + w (r / e) (y - m). Right if b or m is. Dudik, Langford, Li 2011 (arXiv
-    1103.4601)."""
+    1103.4601). With a surrogate, w (s - m + (r / e) (y - s)): right if b is, and e or s."""
     return direct(evidence, policy) + weights(evidence, policy) * _residual(evidence)
 
 
