@@ -181,6 +181,12 @@ def test_misspelt_variable_is_refused_with_the_nearest_name(tmp_path):
     assert "RETROUTE_COLLECTOR_PORT" in refused.value.hint
 
 
+def test_segment_without_values_is_refused(tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, '[services.a.segments.p]\nattribute = "plan"')
+    assert refused.value.message.endswith("services.a.segments.p lacks values")
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [
@@ -204,7 +210,6 @@ def test_misspelt_variable_is_refused_with_the_nearest_name(tmp_path):
         ("[services.a.limits]\nconfidence = 1", "services.a.limits.confidence"),
         ("[services.a.limits]\nquality_margin = 5", "services.a.limits.quality_margin"),
         ("[services.a.points.p]\nactions = [1]", "services.a.points.p.actions"),
-        ('[services.a.segments.p]\nattribute = "plan"', "services.a.segments.p lacks values"),
         ("[services.a.segments.p]\nattribute = 'a\"b'\nvalues = ['x']", "services.a.segments.p.attribute"),
     ],
 )
