@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ingest.errors import WorkError
-from optimizer import costs, switching, unpriced
+from optimizer import costs, rules, switching, unpriced
 from optimizer.gate import Limits, Outcome, Reason
 
 Json = Mapping[str, Any]
@@ -72,11 +72,35 @@ class ActionShare:
 
 
 @dataclass(frozen=True)
+class RuleRow:
+    """A rule of the suggestion in words, and what is done there today. Shares are of decisions."""
+
+    said: str
+    action: str
+    share: float
+    today: str
+    today_share: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class RulesOfThumb:
+    """The suggestion in words; `fidelity` is the share of decisions where it chooses as they say."""
+
+    rows: tuple[RuleRow, ...]
+    fidelity: float
+    savings: Figure
+    quality: Figure
+
+
+@dataclass(frozen=True)
 class Point:
     name: str
     decisions: int
     actions: tuple[ActionShare, ...]
     savings: Figure
+    rules: RulesOfThumb | None = None
+    """None: nothing is suggested, or a run from before there were rules."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +356,25 @@ def _point(data: Json) -> Point:
         )
         for row in data["actions"]
     )
-    return Point(str(data["point"]), int(data["decisions"]), actions, figure(data.get("savings_usd_per_1k")))
+    said = _rules(data["rules"]) if data.get("rules") else None
+    return Point(str(data["point"]), int(data["decisions"]), actions, figure(data.get("savings_usd_per_1k")), said)
+
+
+def _rules(data: Json) -> RulesOfThumb:
+    rows = tuple(
+        RuleRow(
+            rules.words(row),
+            str(row["action"]),
+            float(row["share"]),
+            str(row["today"]),
+            float(row["today_share"]),
+            float(row["agreement"]),
+        )
+        for row in data["rules"]
+    )
+    return RulesOfThumb(
+        rows, float(data["fidelity"]), figure(data["savings_usd_per_1k"]), figure(data["quality_change"])
+    )
 
 
 def _support(data: Json) -> Support:

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard import axes, figures, words
 from dashboard.axes import Axis
 from dashboard.parts import facts_row, figure, table, tone
-from dashboard.records import Coverage, Figure, Point, PolicyRow, Reconciled, ServiceVerdict, Support
+from dashboard.records import Coverage, Figure, Point, PolicyRow, Reconciled, RulesOfThumb, ServiceVerdict, Support
 from optimizer.gate import Reason
 
 
@@ -180,6 +180,28 @@ def point(data: Point) -> str:
     return (
         f'<div class="rr rr-point" data-point="{escape(data.name)}"><p class="rr-note">Saving per 1,000 decisions</p>'
         f"{saving}</div>" + table(["Action", "Today", "Suggested", "Logged"], rows, numbers=3, label="actions")
+    )
+
+
+def rules(data: RulesOfThumb) -> str:
+    """The suggestion in words, and how well the words fit."""
+    rows = [
+        [
+            figures.capital(row.said),
+            row.action,
+            f"{row.today}, {figures.share(row.today_share)}",
+            figures.share(row.share),
+            figures.share(row.agreement),
+        ]
+        for row in data.rows
+    ]
+    head = ["Prompts with", "Suggested", "Mostly today", "Of decisions", "Policy agrees"]
+    saving = figure(data.savings, "usd_change", "rules_savings_usd_per_1k")
+    quality = figure(data.quality, "quality_change", "rules_quality_change")
+    return (
+        table(head, rows, numbers=2, label="rules")
+        + '<div class="rr rr-point"><p class="rr-note">Followed to the letter: saving per 1,000 decisions, and quality</p>'
+        + f"{saving} {quality}</div>"
     )
 
 

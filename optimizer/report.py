@@ -150,6 +150,26 @@ def reasons(service: Record) -> list[str]:
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 
 
+def rule_lines(service: Record) -> list[str]:
+    """The suggestion in words, per decision point, with how far the words are from it."""
+    from optimizer.rules import words
+
+    lines = []
+    for point in service.get("points", ()):
+        if said := point.get("rules"):
+            changes = [f"{what} {estimate(said[key], unit)}" for key, what, unit in CHANGES if key in said]
+            lines.append(
+                f"at {point['point']}, in words (the policy chooses so in {said['fidelity']:.0%} of decisions; "
+                f"followed to the letter: {', '.join(changes)}):"
+            )
+            lines += [
+                f"  {rule['share']:.0%}: {words(rule)}: {rule['action']} "
+                f"(today mostly {rule['today']}, {rule['today_share']:.0%})"
+                for rule in said["rules"]
+            ]
+    return lines
+
+
 def cost_lines(service: Record) -> list[str]:
     """At which prices the costs are, what they were as billed, and what has no price; none for a run without them."""
     from optimizer import costs, switching, unpriced
@@ -195,6 +215,8 @@ def show(result: Record, as_json: bool) -> None:
         changes = [f"{what} {estimate(service.get(key), unit)}".replace("\n", ", ") for key, what, unit in CHANGES]
         console.print(f"  change: {'; '.join(changes)}", markup=False)
         for line in cost_lines(service):
+            console.print(f"  {line}", markup=False)
+        for line in rule_lines(service):
             console.print(f"  {line}", markup=False)
         for line in reasons(service):
             console.print(f"  {line}", markup=False)

@@ -27,6 +27,7 @@ from optimizer.ope.sensitivity import MOST_GAMMA, tipping_point
 from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
 from optimizer.rewards import RewardSpec
+from optimizer.rules import Rules, explain
 from optimizer.runtime import Model
 from optimizer.segments import Protected
 
@@ -93,6 +94,10 @@ class Findings:
     probabilities: Mapping[PolicyName, Floats]
     """(m, a) per policy, for the m certifying rows."""
     support: Support | None
+    rules: Rules | None
+    """The suggestion in words."""
+    rule_changes: Mapping[Metric, Outcome]
+    """What following these rules instead would change."""
     plan: Plan | None
     """What would decide it, where the verdict leaves it open."""
 
@@ -170,6 +175,7 @@ def assess(
     )
     suggested = probabilities.get("suggested")
     moved: tuple[str, ...] = ()
+    rules: Rules | None = None
     if suggested is None:
         refused = Refused(suggestion.refused)
         changes: dict[Metric, Outcome] = dict.fromkeys(METRICS, refused)
@@ -177,10 +183,11 @@ def assess(
         rows += tuple(Row(name, "not known", dict.fromkeys(METRICS, refused)) for name in others)
         estimators: dict[str, dict[Metric, Outcome]] = {}
     else:
-        changes = {metric: evaluation.change(metric, suggested) for metric in METRICS}
+        changes = _changes(evaluation, suggested)
         estimators = {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
+        rules = explain(data.take(known), evaluation.data, policies["suggested"][1], suggested)
         later = np.concatenate([splits.choose, splits.certify])
         newer = held_out(data, splits.train, later, confidence=limits.confidence, seed=seed)
         moved = _moved(newer, len(splits.choose), seed=seed)
@@ -205,6 +212,8 @@ def assess(
         estimators=estimators,
         probabilities=probabilities,
         support=None if suggested is None else _support(evaluation, suggested),
+        rules=rules,
+        rule_changes={} if rules is None else _changes(evaluation, rules.policy(len(data.action_names))),
         plan=what_would_decide(data, changes, limits) if open_question else None,
     )
 
@@ -273,6 +282,10 @@ def _policies(
 
 def _always(action: str, names: tuple[str, ...]) -> tuple[str, Policy]:
     return f"always {action}", Fixed.always(names.index(action), len(names))
+
+
+def _changes(evaluation: Evaluation, policy: Floats) -> dict[Metric, Outcome]:
+    return {metric: evaluation.change(metric, policy) for metric in METRICS}
 
 
 def _support(evaluation: Evaluation, policy: Floats) -> Support:

@@ -221,6 +221,19 @@ def _point_json(data: LoggedDataset, findings: Findings, point: str) -> dict[str
             for number, name in enumerate(data.action_names)
         ],
         "savings_usd_per_1k": estimate_json(savings(findings.changes["cost_usd"])),
+        "rules": _rules_json(findings),
+    }
+
+
+def _rules_json(findings: Findings) -> dict[str, Any] | None:
+    rules, changes = findings.rules, findings.rule_changes
+    if rules is None:
+        return None
+    return {
+        "rules": [{**asdict(rule), "conditions": list(rule.conditions)} for rule in rules.rules],
+        "fidelity": rules.fidelity,
+        "savings_usd_per_1k": estimate_json(savings(changes["cost_usd"])),
+        "quality_change": estimate_json(changes["quality"]),
     }
 
 

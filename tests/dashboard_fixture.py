@@ -122,6 +122,11 @@ def _estimator(name: str, savings: Json, quality: Json, latency: Json) -> Json:
     return {"estimator": name, **{key: one if one["value"] is None else one | kind for key, one in figures.items()}}
 
 
+def _rule(share: float, action: str, *conditions: str) -> Json:
+    today = {"today": "large-model", "today_share": 0.61, "agreement": 0.93}
+    return {"conditions": list(conditions), "action": action, "share": share, **today}
+
+
 def verdicts() -> Json:
     """The content of verdicts.json."""
     saved, better, faster = number(0.4125, 0.0911), number(0.0131, 0.0102), number(-0.412, 0.093)
@@ -149,6 +154,15 @@ def verdicts() -> Json:
                 "decisions": 3500,
                 "actions": _actions((0.6, 0.2, 0.2), (0.18, 0.31, 0.51), 3500),
                 "savings_usd_per_1k": saved,
+                "rules": {
+                    "rules": [
+                        _rule(0.7, "small-model", "at most 120 words", "no code fences"),
+                        _rule(0.3, "large-model", "more than 120 words"),
+                    ],
+                    "fidelity": 0.93,
+                    "savings_usd_per_1k": number(0.38, 0.1),
+                    "quality_change": better,
+                },
             }
         ],
         frontier=[

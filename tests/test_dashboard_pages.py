@@ -318,6 +318,21 @@ def test_routing_shows_shares_savings_and_logged_counts(full: Path) -> None:
     assert "not a call to switch" in text(at)
 
 
+def test_routing_says_the_suggestion_in_words_and_how_well_they_fit(full: Path) -> None:
+    at = show("routing", service="alpha")
+    assert not at.exception
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html(at))
+    (said,) = verdicts()["services"]["alpha"]["points"]
+    for rule in said["rules"]["rules"]:
+        row = [figures.capital(" and ".join(rule["conditions"])), rule["action"]]
+        shares = [figures.share(rule["share"]), figures.share(rule["agreement"])]
+        found = cells[cells.index(row[0]) :][:5]
+        assert [*found[:2], *found[3:]] == [*row, *shares]
+    assert figures.share(said["rules"]["fidelity"]) in text(at)
+    for key in ("savings_usd_per_1k", "quality_change"):
+        assert (f"rules_{key}", numbers(said["rules"][key])) in shown_figures(at)
+
+
 def test_routing_without_evidence_suggests_nothing(full: Path) -> None:
     at = show("routing", service="delta")
     assert "nothing is suggested" in text(at)

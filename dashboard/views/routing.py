@@ -52,6 +52,12 @@ def _point(point: Point) -> None:
         st.altair_chart(bars.shares(point.actions, frame.ink()), key=f"shares-{point.name}")
     with right:
         st.html(sections.point(point))
+    if point.rules is not None:
+        agrees = figures.share(point.rules.fidelity)
+        st.html(
+            parts.heading("In words", f"For people to read; the policy itself chooses so in {agrees} of decisions.")
+        )
+        st.html(sections.rules(point.rules))
 
 
 def _exported(runs: Sequence[data.Run], service: str) -> None:
