@@ -5,7 +5,7 @@ Legend: n decisions, d features, a actions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ Bools = NDArray[np.bool_]
 
 MIN_PROPENSITY = 0.02
 """An action that the logging behaviour took with less probability has no evidence of its own at that decision."""
+JUDGE = "judge"
+"""The source of a score that a model gave, not a person, a user or a program."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +44,20 @@ class LoggedDataset:
     action_names: tuple[str, ...]
     propensities_logged: bool
     """False where `behaviour` had to be estimated for any row that chooses or judges."""
+    judge: Floats = field(default_factory=lambda: np.zeros(0))
+    """(n,) a judge's opinion of the same quality, in [0, 1]; NaN where there is none. Empty: nowhere."""
+    label_probability: Floats = field(default_factory=lambda: np.zeros(0))
+    """(n,) probability with which `quality` was to be found out; NaN where that is not known. 0: it was found out
+    without having been drawn, so it may teach but not judge. Empty: nowhere known."""
+    label_sources: tuple[str, ...] = ()
+    """What gave the qualities, the commonest first: human, user, check, judge, another name, or "" for one that was not
+    named. Empty: not known."""
 
     def __post_init__(self) -> None:
         n, a = len(self.actions), len(self.action_names)
+        for name in ("judge", "label_probability"):
+            if n and not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(n, np.nan))
         if self.features.ndim != 2:
             raise ValueError(f"features must be (n, d), got {self.features.shape}")
         shapes = {
@@ -55,6 +68,8 @@ class LoggedDataset:
             "behaviour": (n, a),
             "groups": (n,),
             "time_ns": (n,),
+            "judge": (n,),
+            "label_probability": (n,),
         }
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
@@ -67,9 +82,10 @@ class LoggedDataset:
             raise ValueError("behaviour rows must be probabilities that sum to 1")
         if (self.propensities <= 0).any():
             raise ValueError("a logged action has probability 0")
-        labelled = self.quality[~np.isnan(self.quality)]
-        if labelled.size and not (labelled.min() >= 0 and labelled.max() <= 1):
-            raise ValueError("quality must lie in [0, 1]")
+        for name in ("quality", "judge", "label_probability"):
+            known = getattr(self, name)[~np.isnan(getattr(self, name))]
+            if known.size and not (known.min() >= 0 and known.max() <= 1):
+                raise ValueError(f"{name} must lie in [0, 1]")
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -78,6 +94,11 @@ class LoggedDataset:
     def propensities(self) -> Floats:
         """(n,) probability of the action that was taken."""
         return self.behaviour[np.arange(len(self.actions)), self.actions]
+
+    @property
+    def judge_only(self) -> bool:
+        """All that is known of quality is a judge's opinion."""
+        return self.label_sources == (JUDGE,)
 
     @property
     def supported(self) -> Bools:
