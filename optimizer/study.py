@@ -262,6 +262,7 @@ def _lesson(train: LoggedDataset, evaluation: Evaluation, columns: Sequence[int]
         quality.model[:, picked],
         cost.model[:, picked],
         tuple(train.action_names[number] for number in picked),
+        train.groups,
     )
 
 

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from worlds import two_models
 
+from optimizer.dataset import Floats
 from optimizer.evidence import cross_fitted
 from optimizer.learners import Candidate, Lesson, candidates
 from optimizer.learners.lesson import doubly_robust_targets
+from optimizer.learners.linear import PENALTIES, Ridge, standard
+from optimizer.learners.neighbours import SIZES, best_count
 from optimizer.policy import Learned
 from optimizer.rewards import RewardSpec
 
@@ -24,6 +27,7 @@ def lesson(seed: int = 0) -> Lesson:
         quality.model,
         cost.model,
         data.action_names,
+        data.groups,
     )
 
 
@@ -86,6 +90,57 @@ def test_a_dearer_unit_of_quality_buys_more_quality() -> None:
         >= dear_share("doubly robust")
         >= dear_share("doubly robust, quality x0.3")
     )
+
+
+def test_own_ridge_equals_the_textbook_one() -> None:
+    """The weights solve (Z'Z + p) W = Z'(Y - mean) for one of the penalties, with Z the standardised features."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(3.0, 2.0, (400, 6)) * np.array([1, 5, 0.1, 1, 1, 0])  # the last one is constant
+    outcome = np.tile(features @ rng.normal(size=6), (2, 1)).T + rng.normal(size=(400, 2))
+    heads = Ridge(features, ("a", "b")).heads(outcome, outcome)
+    mean, scale = standard(features)
+    design = (features - mean) / scale
+    centred = outcome - outcome.mean(axis=0)
+    solved = [np.linalg.solve(design.T @ design + p * np.eye(6), design.T @ centred) for p in PENALTIES]
+    assert min(np.abs(heads.quality[:-1] - weights).max() for weights in solved) < 1e-9
+    quality, cost = heads.predict(features)
+    assert quality == pytest.approx(cost)
+    assert np.var(quality - outcome) < 0.4 * np.var(outcome)
+
+
+def test_penalty_grows_with_the_noise() -> None:
+    """Pure noise is shrunk to its mean: less than a tenth of what least squares would make of it."""
+    rng = np.random.default_rng(1)
+    features, noise = rng.normal(size=(300, 40)), rng.normal(size=(300, 2))
+    heads = Ridge(features, ("a", "b")).heads(noise, noise)
+    fitted = np.var(heads.predict(features)[0])
+    assert fitted < 0.1 * 40 / 300
+
+
+def test_number_of_neighbours_fits_the_noise() -> None:
+    """A step in one feature: without noise few neighbours follow it best, with much noise many do."""
+    rng = np.random.default_rng(2)
+    features = rng.uniform(-1, 1, (3000, 1))
+    step = np.hstack([features > 0, features <= 0]).astype(np.float64)
+    noisy: Floats = step + rng.normal(0, 30.0, step.shape)
+
+    flat = np.zeros((3000, 2))
+
+    def of(quality: Floats) -> int:
+        return best_count(Lesson(features, quality, flat, quality, flat, ("a", "b"), np.arange(3000)), REWARD)
+
+    assert of(step) == SIZES[0]
+    assert of(noisy) == SIZES[-1]
+
+
+def test_neighbours_of_the_same_group_do_not_tell_how_many_are_best() -> None:
+    """Every prompt is logged sixty times with one draw of noise: by its copies fifty neighbours look perfect."""
+    rng = np.random.default_rng(3)
+    groups = np.repeat(np.arange(60), 60)
+    features = rng.normal(size=(60, 2))[groups]
+    quality = rng.normal(size=(60, 2))[groups]
+    flat = np.zeros_like(quality)
+    assert best_count(Lesson(features, quality, flat, quality, flat, ("a", "b"), groups), REWARD) == SIZES[-1]
 
 
 def test_value_must_be_positive() -> None:

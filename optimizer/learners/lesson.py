@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from optimizer.dataset import Floats, LoggedDataset
+from optimizer.dataset import Floats, Ints, LoggedDataset
+from optimizer.learners.linear import Heads, Ridge
 
 WEIGHT_CAP = 5.0
 """Importance weights above this are cut while learning: a little bias for much less noise. Evaluation cuts nothing."""
@@ -28,6 +30,22 @@ class Lesson:
     """(n, k)"""
     action_names: tuple[str, ...]
     """(k,)"""
+    groups: Ints
+    """(n,) decisions of one group are not independent."""
+
+    @cached_property
+    def robust(self) -> Heads:
+        """Linear heads of the doubly robust scores."""
+        return self._design.heads(self.quality, self.cost_usd)
+
+    @cached_property
+    def plugin(self) -> Heads:
+        """Linear heads of the outcome models."""
+        return self._design.heads(self.quality_model, self.cost_model)
+
+    @cached_property
+    def _design(self) -> Ridge:
+        return Ridge(self.features, self.action_names)
 
 
 def doubly_robust_targets(data: LoggedDataset, outcome: Floats, model: Floats, known: Floats) -> Floats:
