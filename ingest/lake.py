@@ -27,6 +27,7 @@ import pyarrow as pa
 from ingest import pins, queries
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.home import open_home
+from ingest.lake_files import sync, write_file
 
 PATIENCE_S = 5.0
 """How long a busy catalogue or another writer is waited for."""
@@ -44,6 +45,8 @@ _TABLES = "Tables: calls, spans, scores, contents, events, traces."
 _WITH_TEXTS = ("span_log", "content_log", "event_log")
 """Tables whose rows never go into the catalogue: 100 prompts of 200 kB took 1.8 s and 500 MB there, 0.1 s in a file."""
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
+_DAILY = (*_WITH_TEXTS, *_PER_TRACE, "score_log", "ingest_log")
+"""Tables with a folder for each day."""
 _WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "1", "memory_limit": "256MB"}
 """One thread: a commit runs beside the reading of the next part as it is, and each task of DuckDB's asks for Python's
 lock, which costs more than a second thread brings."""
@@ -73,6 +76,7 @@ class Lake:
         self._connection = connection
         self._lock = lock
         self._turn = threading.Lock()
+        self._schemas: dict[str, pa.Schema] = {}
 
     @classmethod
     def open(
@@ -202,7 +206,10 @@ class Lake:
 
     def schema(self, table: str) -> pa.Schema:
         """Column names and types of a table, as `write` wants its rows."""
-        return self._run(lambda: self._connection.table(table).limit(0).to_arrow_table().schema)
+        if (known := self._schemas.get(table)) is None:
+            known = self._run(lambda: self._connection.table(table).limit(0).to_arrow_table().schema)
+            self._schemas[table] = known
+        return known
 
     def pin(self, name: str) -> int:
         """Keeps what this lake sees now readable under a name until `unpin`: the snapshot, for `open`."""
@@ -226,6 +233,8 @@ class Lake:
         """
         started = time.time() - 1.0
         day = datetime.fromtimestamp(self._clock() / 1e9, UTC).date()
+        apart = {table: found for table, found in rows.items() if self._has_file(table, found)}
+        files = self._files(apart, day)
 
         def transaction() -> None:
             with self._transaction():
@@ -243,17 +252,36 @@ class Lake:
                         "where settled_calls.trace_id = i.trace_id and settled_calls.span_id = i.span_id"
                     )
                     self._connection.unregister("incoming")
+                for table, file in files.items():
+                    self._connection.execute(
+                        f"call ducklake_add_data_files('lake', '{table}', $file, hive_partitioning => true)",
+                        {"file": str(file)},
+                    ).fetchall()
                 for table, found in rows.items():
-                    if found.num_rows:
+                    if found.num_rows and table not in files:
                         self._connection.register("incoming", found)
                         has = "day" in found.column_names
                         stamped = f"* replace (date '{day}' as day)" if has else f"*, date '{day}' as day"
                         self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
                 changed = _PER_TRACE if replace_traces or costs is not None else ()
-                self._sync_files([*rows, *changed], started)
+                self._sync_files([*(rows.keys() - files.keys()), *changed], started)
 
         self._work(transaction)
+
+    def _has_file(self, table: str, rows: pa.Table) -> bool:
+        """Whether rows go into a file of ours. The lake reads a day from a file's path, and would read more from that
+        of a home with an equals sign."""
+        many = rows.num_rows > (0 if table in _WITH_TEXTS else INLINED_ROWS)
+        return many and table in _DAILY and "=" not in str(self._folder)
+
+    def _files(self, rows: Mapping[str, pa.Table], day: date) -> dict[str, Path]:
+        """Files of the rows by table. They become part of the lake with a transaction, or are swept away later."""
+        root = self._folder / "data" / "main"
+        try:
+            return {table: write_file(root / table, found, self.schema(table), day) for table, found in rows.items()}
+        except OSError as problem:
+            raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
 
     def compact(self, below_bytes: int | None = None) -> None:
         """Moves rows kept in the catalogue to files, and joins files, or only those below a size. Readers notice
@@ -384,8 +412,7 @@ class Lake:
                     continue
                 fresh = [e.path for e in os.scandir(folder) if e.is_file() and e.stat().st_mtime >= since_s]
                 touched = touched or bool(fresh)
-                for path in (*fresh, folder):
-                    _sync(path)
+                sync([*fresh, folder])
 
 
 def _connect(config: dict[str, str | bool | int | float | list[str]]) -> duckdb.DuckDBPyConnection:
@@ -408,14 +435,6 @@ def _extension_file(name: str) -> Path | None:
             if f"v{duckdb.__version__}" in file.parts:
                 return file
     return None
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, folder: Path, options: str) -> None:

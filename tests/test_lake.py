@@ -147,6 +147,12 @@ def test_a_moved_home_is_still_readable(home: Path, tmp_path: Path) -> None:
         assert len(costs(reader)) == 200
 
 
+def test_a_home_may_look_like_a_partition(tmp_path: Path) -> None:
+    with Lake.open(tmp_path / "trace_id=b" / "home", write=True) as writer:
+        writer.write(calls(writer, *({"trace_id": "a", "cost_usd": 1.0} for _ in range(200))))
+        assert costs(writer) == [("a", 1.0)] * 200
+
+
 def test_a_new_home_gets_a_lake(tmp_path: Path) -> None:
     with Lake.open(tmp_path / "new", write=True) as writer:
         assert writer.query("counts").row(0) == (0, 0, 0, 0, 0)
