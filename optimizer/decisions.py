@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 
 from optimizer import prompts
-from optimizer.dataset import Floats
+from optimizer.dataset import JUDGE, Floats
 from optimizer.one_list import FAILED_WITHOUT_USAGE
 from optimizer.runtime import DIM, decode_features
 
@@ -34,29 +35,54 @@ COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "propensity_origin": pl.String,
     "quality": pl.Float64,
     "label_source": pl.String,
+    "judge": pl.Float64,
+    "label_probability": pl.Float64,
     "cost_usd": pl.Float64,
     "billed_usd": pl.Float64,
     "latency_s": pl.Float64,
     "features": pl.Array(pl.Float32, DIM),
 }
 """`propensity` and `propensity_origin` are null until a behaviour is estimated where the log carries none.
-`cost_usd` is at one price list, `billed_usd` at the prices of each call's day."""
+`cost_usd` is at one price list, `billed_usd` at the prices of each call's day. `label_source` is what gave `quality`
+(see `SOURCES`), null where that was not named. `judge` is a judge's opinion beside it; where a point has nothing else,
+that opinion is `quality` and its `label_source` is "judge". `label_probability` is filled in by `planned_labels`."""
+
+SOURCES: Mapping[str, str] = {
+    **dict.fromkeys(("judge", "llm", "llm_judge", "llm_as_judge", "llm_as_a_judge", "ai", "model"), JUDGE),
+    **dict.fromkeys(("human", "person", "annotator", "annotation", "expert"), "human"),
+    **dict.fromkeys(("user", "end_user", "user_feedback", "feedback"), "user"),
+    **dict.fromkeys(("check", "code", "program", "programmatic", "test", "exact", "benchmark"), "check"),
+}
+"""What a score's source is called -> which kind it is. Others keep their name and count as no judge."""
+NO_JUDGES = ("human", "user", "check")
 
 
-def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None]) -> pl.DataFrame:
+def find_decisions(
+    calls: pl.DataFrame,
+    scores: pl.DataFrame,
+    quality_names: Mapping[str, str | None],
+    judge_names: Mapping[str, str | None] = MappingProxyType({}),
+) -> pl.DataFrame:
     """The decisions of all traces that hold a model call, ordered by time; columns `COLUMNS`.
 
     calls: rows of the query `decision_calls` with costs at one price list (see `one_list.with_one_list`). scores: rows
-    of the lake's scores. quality_names: per service, the score that means quality (see `quality_name`). Cost is null
-    when any call of the trace that was to be priced has none; quality when no score of that name has arrived.
+    of the lake's scores. quality_names: per service, the score that means quality (see `quality_name`); judge_names:
+    the one in which a judge guesses it, where that has a name of its own. Cost is null when any call of the trace that
+    was to be priced has none; quality when no score of that name has arrived.
     """
     firsts = _first_calls(calls)
     if firsts.is_empty():
         return pl.DataFrame(schema=dict(COLUMNS))
     rows = (
         firsts.join(_totals(calls), on="trace_id", how="left")
-        .join(_labels(calls, scores, quality_names, firsts), on="trace_id", how="left")
+        .join(_labels(calls, scores, quality_names, judge_names, firsts), on="trace_id", how="left")
         .sort("time_ns", "trace_id")
+    )
+    judged_only = pl.col("quality").is_null().all().over("service", "point") & pl.col("judge").is_not_null()
+    rows = rows.with_columns(
+        quality=pl.when(judged_only).then("judge").otherwise("quality"),
+        label_source=pl.when(judged_only).then(pl.lit(JUDGE)).otherwise("label_source"),
+        judge=pl.when(~judged_only).then("judge"),
     )
     possible = (pl.col("policy_propensity") > 0) & (pl.col("policy_propensity") <= 1)
     rows = rows.with_columns(
@@ -67,20 +93,22 @@ def find_decisions(calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Map
         probabilities=_json_list(rows["policy_probabilities"], pl.Float64),
         propensity=pl.when(possible).then("policy_propensity"),
         propensity_origin=pl.when(possible).then(pl.lit("logged")),
+        label_probability=pl.lit(None, pl.Float64),
         features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
     )
     return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
 
 
-def quality_name(scores: pl.DataFrame, configured: str | None) -> str | None:
+def quality_name(scores: pl.DataFrame, configured: str | None, judge: str | None = None) -> str | None:
     """The score that means quality for a service: the configured one, else "quality" if there is one, else the only
-    one; else None."""
+    one beside the judge's; the judge's where there is no other; else None."""
     if configured is not None:
         return configured
-    names = scores.filter(pl.col("value01").is_not_null())["name"].unique().to_list()
+    names = set(scores.filter(pl.col("value01").is_not_null())["name"].to_list())
     if "quality" in names:
         return "quality"
-    return str(names[0]) if len(names) == 1 else None
+    names = names - {judge} or names
+    return str(names.pop()) if len(names) == 1 else None
 
 
 def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
@@ -144,28 +172,53 @@ def _cost(usd: str, unpriced: str) -> pl.Expr:
 
 
 def _labels(
-    calls: pl.DataFrame, scores: pl.DataFrame, quality_names: Mapping[str, str | None], firsts: pl.DataFrame
+    calls: pl.DataFrame,
+    scores: pl.DataFrame,
+    quality_names: Mapping[str, str | None],
+    judge_names: Mapping[str, str | None],
+    firsts: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Per trace the last score of its service's quality, joined by trace or else by response id."""
+    """Per trace the last score of its service's quality that no judge gave, what gave it, and the last one that a judge
+    gave; joined by trace or else by response id.
+
+    A judge's is a score of the judge's name, unless its source says that a person or a program gave it, and one of the
+    quality's name whose source is a judge.
+    """
     by_response = (
         calls.filter(pl.col("response_id").is_not_null())
         .select("response_id", trace_of_response="trace_id")
         .unique("response_id", keep="none")  # an id that recurs names no trace
     )
     wanted = pl.DataFrame(
-        {"service": list(quality_names), "name": list(quality_names.values())},
-        schema={"service": pl.String, "name": pl.String},
-    ).drop_nulls()
+        [(service, name, judge_names.get(service)) for service, name in quality_names.items()],
+        schema={"service": pl.String, "quality_name": pl.String, "judge_name": pl.String},
+        orient="row",
+    )
+    kind = pl.col("source").str.to_lowercase().str.replace_all("[- ]", "_").replace(SOURCES)
+    named_judge = pl.col("name").eq_missing(pl.col("judge_name"))
+    named_quality = pl.col("name").eq_missing(pl.col("quality_name"))
+    by_judge = (named_judge & ~pl.col("kind").is_in(NO_JUDGES).fill_null(False)) | (
+        named_quality & pl.col("kind").eq_missing(pl.lit(JUDGE))
+    )
+    measured = pl.col("measured")
     return (
         scores.filter(pl.col("value01").is_not_null())
-        .select("trace_id", "response_id", "name", "value01", "source", "time_ns", "score_id")
+        .select("trace_id", "response_id", "name", "value01", "time_ns", "score_id", kind=kind)
         .join(by_response, on="response_id", how="left")
         .with_columns(trace_id=pl.coalesce("trace_id", "trace_of_response"))
         .join(firsts.select("trace_id", "service"), on="trace_id", how="inner")
-        .join(wanted, on=["service", "name"], how="inner")
-        .sort("time_ns", "score_id")
+        .join(wanted, on="service", how="inner")
+        .with_columns(judged=by_judge, measured=named_quality & ~by_judge)
+        .with_columns(own=pl.col("judged") & named_judge)  # a judge of its own name goes before others
+        .sort("own", "time_ns", "score_id")
         .group_by("trace_id")
-        .agg(pl.col("value01").last().alias("quality"), pl.col("source").last().alias("label_source"))
+        .agg(
+            pl.col("value01").filter(measured).last().alias("quality"),
+            pl.when(pl.col("kind").filter(measured).last() != "")
+            .then(pl.col("kind").filter(measured).last())
+            .alias("label_source"),
+            pl.col("value01").filter("judged").last().alias("judge"),
+        )
     )
 
 

@@ -51,9 +51,11 @@ def score(trace: str | None = "t1", value: float = 1.0, **fields: object) -> dic
     }
 
 
-def decide(calls: list[dict], scores: list[dict] | None = None, quality: str | None = "quality") -> list[dict]:
+def decide(
+    calls: list[dict], scores: list[dict] | None = None, quality: str | None = "quality", judge: str | None = None
+) -> list[dict]:
     found = find_decisions(
-        pl.DataFrame(calls, schema=CALLS), pl.DataFrame(scores or [], schema=SCORES), {"app": quality}
+        pl.DataFrame(calls, schema=CALLS), pl.DataFrame(scores or [], schema=SCORES), {"app": quality}, {"app": judge}
     )
     return found.to_dicts()
 
@@ -125,6 +127,46 @@ def test_the_last_score_of_the_right_name_counts() -> None:
     assert decide([call()], scores, quality=None)[0]["quality"] is None
 
 
+TWO = [call("t1"), call("t2", start_ns=1)]
+
+
+def qualities(rows: list[dict]) -> list[tuple]:
+    return [(row["quality"], row["label_source"], row["judge"]) for row in rows]
+
+
+def test_a_judge_that_scores_under_the_same_name_is_told_apart_by_its_source() -> None:
+    scores = [score("t1", 0.9, source="LLM-as-a-judge", time_ns=9), score("t1", 0.2, source="human"),
+              score("t2", 0.8, source="judge")]  # fmt: skip
+    assert qualities(decide(TWO, scores)) == [(0.2, "human", 0.9), (None, None, 0.8)]
+
+
+def test_a_judge_of_another_name_is_declared() -> None:
+    scores = [score("t1", 0.9, name="helpful", source=None), score("t1", 0.2, name="correct", source="code"),
+              score("t2", 0.8, name="helpful", source="")]  # fmt: skip
+    assert qualities(decide(TWO, scores, "correct", "helpful")) == [(0.2, "check", 0.9), (None, None, 0.8)]
+
+
+def test_a_declared_judge_goes_before_one_told_by_its_source() -> None:
+    scores = [score("t1", 0.9, name="helpful", source=None), score("t1", 0.3, source="judge", time_ns=9),
+              score("t2", 0.2, source="human")]  # fmt: skip
+    assert qualities(decide(TWO, scores, judge="helpful")) == [(None, None, 0.9), (0.2, "human", None)]
+
+
+def test_people_who_score_under_the_judges_name_are_people() -> None:
+    scores = [score("t1", 0.9, source=None), score("t1", 0.2, source="annotator", time_ns=0)]
+    assert qualities(decide(TWO, scores, judge="quality")) == [(0.2, "human", 0.9), (None, None, None)]
+
+
+def test_where_there_is_a_judge_alone_its_opinion_is_all_that_is_known_of_quality() -> None:
+    scores = [score("t1", 0.9, name="helpful", source=None)]
+    assert qualities(decide(TWO, scores, "correct", "helpful")) == [(0.9, "judge", None), (None, None, None)]
+
+
+@pytest.mark.parametrize("source", [None, "", "api"])
+def test_a_source_that_is_not_known_counts_as_no_judge(source: str | None) -> None:
+    assert qualities(decide([call()], [score(value=0.5, source=source)])) == [(0.5, source or None, None)]
+
+
 def test_a_score_may_name_the_response_instead_of_the_trace() -> None:
     found = decide([call(response_id="r1")], [score(trace=None, response_id="r1", value=0.4)])
     assert found[0]["quality"] == 0.4
@@ -165,6 +207,8 @@ def test_the_quality_of_a_service_is_configured_or_evident() -> None:
     assert quality_name(both, None) is None
     assert quality_name(both.head(1), None) == "style"
     assert quality_name(pl.DataFrame([score(), score(name="tone")], schema=SCORES), None) == "quality"
+    assert quality_name(both, None, judge="tone") == "style"
+    assert quality_name(both.tail(1), None, judge="tone") == "tone"
 
 
 @pytest.mark.parametrize("propensity", [0.0, -0.1, 1.5, float("nan")])
