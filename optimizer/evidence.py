@@ -17,7 +17,7 @@ from optimizer.gate import Estimate, Kind
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, today, weights
 from optimizer.ope.intervals import mean_interval
-from optimizer.ope.models import fit_predict, predict_labelled, predict_outcomes
+from optimizer.ope.models import cross_fit, fit_predict, predict_labelled
 
 Metric = Literal["cost_usd", "quality", "latency_s"]
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
@@ -176,30 +176,26 @@ class Evaluation:
 
 def cross_fitted(data: LoggedDataset, *, confidence: float, seed: int) -> Evaluation:
     """An evaluation of all rows by models that saw the other groups."""
+    return taught(data, np.arange(len(data)), np.arange(0), confidence=confidence, seed=seed)[0]
+
+
+def taught(
+    data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float, seed: int
+) -> tuple[Evaluation, Evaluation]:
+    """The rows `learn` as `cross_fitted` sees them, and the rows `judge` by the mean of the same models."""
+    known, judged = data.take(learn), data.take(judge)
     a = len(data.action_names)
-    outcomes = {}
-    for metric in METRICS:
-        outcome = _outcome(data, metric)
-        model = predict_outcomes(data.features, data.actions, outcome, data.groups, a, seed=seed)
-        outcomes[metric] = _evidence(data, outcome, model, seed)
-    return Evaluation(data, outcomes, confidence)
+    fit = cross_fit(known.features, known.actions, _outcomes(known), known.groups, a, seed=seed)
+    first = _evaluation(known, fit.predictions, confidence, seed)
+    return first, _evaluation(judged, fit.heads.predict(judged.features), confidence, seed)
 
 
 def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float, seed: int) -> Evaluation:
     """An evaluation of the rows `judge` by models fitted on the rows `learn` alone."""
+    known, judged = data.take(learn), data.take(judge)
     a = len(data.action_names)
-    known_rows, judged = data.take(learn), data.take(judge)
-    outcomes = {}
-    for metric in METRICS:
-        outcome = _outcome(known_rows, metric)
-        known = ~np.isnan(outcome)
-        model = np.full((len(judged), a), np.nan)
-        if known.any() and len(judged):
-            model = fit_predict(
-                known_rows.features[known], known_rows.actions[known], outcome[known], judged.features, a, seed=seed
-            )
-        outcomes[metric] = _evidence(judged, _outcome(judged, metric), model, seed)
-    return Evaluation(judged, outcomes, confidence)
+    models = fit_predict(known.features, known.actions, _outcomes(known), judged.features, a, seed=seed)
+    return _evaluation(judged, models, confidence, seed)
 
 
 def _divided(evidence: Evidence, by: float) -> Evidence:
@@ -208,9 +204,18 @@ def _divided(evidence: Evidence, by: float) -> Evidence:
     )
 
 
-def _outcome(data: LoggedDataset, metric: Metric) -> Floats:
-    outcome: Floats = getattr(data, metric)
-    return outcome
+def _outcomes(data: LoggedDataset) -> Floats:
+    """(k, n) in the order of `METRICS`."""
+    return np.array([getattr(data, metric) for metric in METRICS])
+
+
+def _evaluation(data: LoggedDataset, models: Floats, confidence: float, seed: int) -> Evaluation:
+    """models (k, n, a) in the order of `METRICS`."""
+    outcomes: dict[Metric, Evidence] = {
+        metric: _evidence(data, outcome, model, seed)
+        for metric, outcome, model in zip(METRICS, _outcomes(data), models, strict=True)
+    }
+    return Evaluation(data, outcomes, confidence)
 
 
 def _evidence(data: LoggedDataset, outcome: Floats, model: Floats, seed: int) -> Evidence:
