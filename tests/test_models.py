@@ -132,7 +132,7 @@ def test_degenerate_outcomes_are_answered(torch_rows: int, monkeypatch: pytest.M
 
 
 def test_networks_are_about_as_good_as_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two networks, half trained. Quality within a quarter of the trees' error (three whole ones: equal here, 20 % better
+    """Two networks, half trained. Quality within a quarter of the trees' error (three whole ones: equal here, 20 % less
     with ten actions); mean cost and latency within a tenth of their spread."""
     monkeypatch.setattr(torch_heads, "STEPS", 250)
     found = fit_torch_heads(DATA.features[:N], DATA.actions[:N], OUTCOMES[:, :N], 2, seed=0, members=2).predict(

@@ -153,7 +153,8 @@ def _fresh(d: int, k: int, action_count: int, chance: torch.Generator) -> list[t
 
     def layer(inputs: int, outputs: int, gain: float) -> torch.Tensor:
         fresh = torch.randn(inputs, outputs, generator=chance) * (gain / inputs) ** 0.5
-        return fresh.requires_grad_()
+        fresh.requires_grad_()
+        return fresh
 
     def bias(*shape: int) -> torch.Tensor:
         return torch.zeros(*shape, requires_grad=True)
