@@ -16,7 +16,7 @@ import numpy as np
 from optimizer.choosing import Scored, choose, score
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
-from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, cross_fitted, held_out, savings
+from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, held_out, savings, taught
 from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
 from optimizer.learners import Lesson, candidates
 from optimizer.learners.lesson import doubly_robust_targets
@@ -122,11 +122,11 @@ def learn(
         return Lessons(Suggestion(refused=refused), ())
     columns = _learnable(train, actions)
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
-    lesson = _lesson(train, cross_fitted(train, confidence=limits.confidence, seed=seed), columns)
+    known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
+    lesson = _lesson(train, known, columns)
     if np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any():
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
     found = candidates(lesson, reward, epsilon=epsilon)
-    chooser = held_out(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
     choice = choose(found, chooser, limits, reward)
     if choice is None:
         return Lessons(Suggestion(refused="no candidate keeps to actions that the logs tried"), ())
