@@ -64,6 +64,9 @@ def to_dataset(decisions: pl.DataFrame, *, seed: int) -> Logged:
         time_ns=time_ns,
         action_names=names,
         propensities_logged=_logged_where_judged(decisions["propensity_origin"], groups, time_ns),
+        judge=_optional(decisions, "judge"),
+        label_probability=_optional(decisions, "label_probability"),
+        label_sources=_label_sources(decisions),
     )
     return Logged(data, estimated, cut)
 
@@ -77,6 +80,20 @@ def with_behaviour(decisions: pl.DataFrame, data: LoggedDataset) -> pl.DataFrame
         propensity=pl.Series(data.propensities),
         propensity_origin=pl.col("propensity_origin").fill_null("estimated"),
     )
+
+
+def _optional(decisions: pl.DataFrame, name: str) -> Floats:
+    """A column that runs of earlier versions lack."""
+    return _floats(decisions[name]) if name in decisions.columns else np.zeros(0)
+
+
+def _label_sources(decisions: pl.DataFrame) -> tuple[str, ...]:
+    """What gave the qualities, the commonest first."""
+    if "label_source" not in decisions.columns:
+        return ()
+    named = decisions.filter(pl.col("quality").is_not_null())["label_source"].fill_null("")
+    counts = named.value_counts().sort("count", "label_source", descending=[True, False])
+    return tuple(counts["label_source"].to_list())
 
 
 def _logged_where_judged(origin: pl.Series, groups: Ints, time_ns: Ints) -> bool:

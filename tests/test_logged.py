@@ -29,6 +29,8 @@ def rows(n: int = 60, **columns: object) -> pl.DataFrame:
         "propensity_origin": [None] * n,
         "quality": [0.5] * n,
         "label_source": [None] * n,
+        "judge": [None] * n,
+        "label_probability": [None] * n,
         "cost_usd": [0.01] * n,
         "billed_usd": [0.01] * n,
         "latency_s": [1.0] * n,
@@ -96,6 +98,31 @@ def test_unknown_outcomes_stay_unknown() -> None:
     assert np.isnan(found.data.quality).all()
     assert np.isnan(found.data.cost_usd).all()
     assert np.isnan(found.data.latency_s).all()
+
+
+def test_judge_label_probabilities_and_sources_are_kept() -> None:
+    quality = [0.5, None] * 30
+    data = to_dataset(
+        rows(
+            quality=quality,
+            judge=[0.7] + [None] * 59,
+            label_probability=[0.25] + [None] * 59,
+            label_source=["human"] * 40 + ["check"] * 10 + [None] * 10,
+        ),
+        seed=0,
+    ).data
+    assert np.array_equal(data.judge, [0.7] + [np.nan] * 59, equal_nan=True)
+    assert np.array_equal(data.label_probability, [0.25] + [np.nan] * 59, equal_nan=True)
+    assert data.label_sources == ("human", "", "check")
+    assert not data.judge_only
+    assert to_dataset(rows(label_source=["judge"] * 60), seed=0).data.judge_only
+
+
+def test_decisions_of_an_earlier_version_have_no_judge() -> None:
+    data = to_dataset(rows().drop("judge", "label_probability", "label_source"), seed=0).data
+    assert np.isnan(data.judge).all()
+    assert np.isnan(data.label_probability).all()
+    assert data.label_sources == ()
 
 
 def test_actions_beyond_sixteen_are_one() -> None:
