@@ -23,6 +23,7 @@ from optimizer.learners.lesson import doubly_robust_targets
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
 from optimizer.ope.estimators import ESTIMATORS
+from optimizer.ope.models import MAX_FITTED
 from optimizer.ope.sensitivity import MOST_GAMMA, tipping_point
 from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
@@ -162,8 +163,7 @@ def assess(
 ) -> Findings:
     """Judge the suggestion on the certifying rows, by models that saw the other rows only."""
     splits = split(data.groups, data.time_ns)
-    known = np.concatenate([splits.train, splits.choose])
-    evaluation = held_out(data, known, splits.certify, confidence=limits.confidence, seed=seed)
+    evaluation, newer = _by_earlier(data, splits, limits.confidence, seed)
     policies = _policies(data.action_names, suggestion, evaluation)
     probabilities = {
         name: policy.probabilities(evaluation.data.features, evaluation.data.behaviour)
@@ -187,9 +187,8 @@ def assess(
         estimators = {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
+        known = np.concatenate([splits.train, splits.choose])
         rules = explain(data.take(known), evaluation.data, policies["suggested"][1], suggested)
-        later = np.concatenate([splits.choose, splits.certify])
-        newer = held_out(data, splits.train, later, confidence=limits.confidence, seed=seed)
         moved = _moved(newer, len(splits.choose), seed=seed)
         chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
@@ -216,6 +215,16 @@ def assess(
         rule_changes={} if rules is None else _changes(evaluation, rules.policy(len(data.action_names))),
         plan=what_would_decide(data, changes, limits) if open_question else None,
     )
+
+
+def _by_earlier(data: LoggedDataset, splits: Splits, confidence: float, seed: int) -> tuple[Evaluation, Evaluation]:
+    """The certifying rows by models of all earlier ones; and the choosing rows, then the certifying ones, by models of
+    the training rows. Where those alone are more than a model is fitted on, the second models serve for both."""
+    later, known = np.concatenate([splits.choose, splits.certify]), np.concatenate([splits.train, splits.choose])
+    newer = held_out(data, splits.train, later, confidence=confidence, seed=seed)
+    if len(splits.train) >= MAX_FITTED:
+        return newer.take(np.arange(len(splits.choose), len(later))), newer
+    return held_out(data, known, splits.certify, confidence=confidence, seed=seed), newer
 
 
 def _unlearnable(
