@@ -39,12 +39,12 @@ def predict_all(model: Any, features: Floats, seen: Ints, action_count: int) -> 
 
 
 def _one_by_one(model: Any, features: Floats, action_count: int) -> Floats:
-    if len(features) == 0:
-        return np.zeros((0, action_count))
-    columns = [
-        model.predict(np.column_stack([np.full(len(features), action), features])) for action in range(action_count)
-    ]
-    return np.column_stack(columns)
+    result = np.zeros((len(features), action_count))
+    for start in range(0, len(features), _ROWS):
+        part = features[start : start + _ROWS]
+        every = np.column_stack([np.tile(np.arange(action_count), len(part)), np.repeat(part, action_count, axis=0)])
+        result[start : start + _ROWS] = model.predict(every).reshape(len(part), action_count)
+    return result
 
 
 def _at_once(model: Any, features: Floats, seen: Ints, action_count: int) -> Floats:
