@@ -35,6 +35,7 @@ QUERIES = (
     "modelled_latency",
     "price_lists",
     "priced_days",
+    "propensity_faults",
     "recorded_twice",
     "redactions",
     "rejections",

@@ -28,7 +28,6 @@ from ingest.prices.hosted import Hosted
 from ingest.pricing import Discount, Price
 from ingest.scales import Scale
 from optimizer.gate import Limits
-from optimizer.segments import SegmentSettings
 
 FILE_NAME = "retroute.toml"
 PREFIX = "RETROUTE_"
@@ -88,6 +87,16 @@ class PrivacySettings:
     redact: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class SegmentSettings:
+    """A segment as the user states it: a span attribute and the values that mark it. `quality_margin` None: the
+    service's."""
+
+    attribute: str
+    values: tuple[str, ...]
+    quality_margin: float | None = None
 
 
 @dataclass(frozen=True)

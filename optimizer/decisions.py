@@ -84,19 +84,37 @@ def find_decisions(
         label_source=pl.when(judged_only).then(pl.lit(JUDGE)).otherwise("label_source"),
         judge=pl.when(~judged_only).then("judge"),
     )
-    possible = (pl.col("policy_propensity") > 0) & (pl.col("policy_propensity") <= 1)
     rows = rows.with_columns(
         decision_id=pl.col("trace_id") + "/0",
         step=pl.lit(0, pl.Int64),
         action=_action(),
         candidates=_json_list(rows["policy_candidates"], pl.String),
         probabilities=_json_list(rows["policy_probabilities"], pl.Float64),
-        propensity=pl.when(possible).then("policy_propensity"),
-        propensity_origin=pl.when(possible).then(pl.lit("logged")),
         label_probability=pl.lit(None, pl.Float64),
         features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
     )
+    rows = _with_propensities(rows)
     return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+
+
+def _with_propensities(rows: pl.DataFrame) -> pl.DataFrame:
+    """The logged probabilities, where they can be: see the query `propensity_faults`. A list that cannot be discredits
+    the propensity beside it."""
+    propensity, shares, candidates = pl.col("policy_propensity"), pl.col("probabilities"), pl.col("candidates")
+    listed = pl.col("policy_candidates").is_not_null() | pl.col("policy_probabilities").is_not_null()
+    whole = (
+        (shares.list.len() == candidates.list.len())
+        & (shares.list.min() >= 0)
+        & ((shares.list.sum() - 1).abs() <= 1e-3)
+        & candidates.list.contains(pl.col("action"))
+    )
+    usable = (propensity > 0) & (propensity <= 1) & (~listed | whole.fill_null(False))
+    return rows.with_columns(
+        propensity=pl.when(usable).then(propensity),
+        propensity_origin=pl.when(usable).then(pl.lit("logged")),
+        candidates=pl.when(whole).then(candidates),
+        probabilities=pl.when(whole).then(shares),
+    )
 
 
 def quality_name(scores: pl.DataFrame, configured: str | None, judge: str | None = None) -> str | None:

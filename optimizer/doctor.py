@@ -225,6 +225,20 @@ def features(lake: Lake) -> Finding:
     )
 
 
+def propensities(lake: Lake) -> Finding:
+    rows = lake.query("propensity_faults").to_dicts()
+    if not rows:
+        return Finding("propensities", "all logged probabilities of choices can be", False)
+    return Finding(
+        "propensities",
+        f"{sum(int(row['traces']) for row in rows)} traces log probabilities of a choice that cannot be",
+        True,
+        "Mend the router that logs policy.propensity, policy.candidates and policy.probabilities: while the newest "
+        "decisions carry such, they are estimated and nothing is deployed.",
+        rows,
+    )
+
+
 def _agrees(row: Mapping[str, object]) -> bool:
     try:
         wanted = row["logged_hash"] or features_hash(decode_features(str(row["logged"])))
@@ -251,6 +265,7 @@ CHECKS: tuple[Callable[[Lake], Finding], ...] = (
     scales,
     sessions,
     clocks,
+    propensities,
     features,
 )
 """In the order in which they are shown."""

@@ -26,6 +26,8 @@ from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
 from optimizer.logged import to_dataset, with_behaviour
 from optimizer.looks import Look
+from optimizer.planned import question
+from optimizer.planned_text import in_a_sentence
 from optimizer.study import Lessons, assess, learn, look_at
 from optimizer.summary import Notes, estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
 from optimizer.threads import one_thread
@@ -133,6 +135,7 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
             filled, training[name], lessons = _learn_service(own, service, log.notes[name])
+            training[name]["propensity_faults"] = _of(log.faults, name)
             training[name]["segments"] = segments.kept(service.segments)
             spent = log.spent.filter(pl.col("service") == name)
             training[name]["costs"] = costs_json(log.price_list, spent, filled, log.prices)
@@ -177,6 +180,8 @@ class _Log:
     prices: Prices
     price_list: one_list.PriceList
     notes: Mapping[str, Notes]
+    faults: pl.DataFrame
+    """Logged probabilities that cannot be; rows of the query `propensity_faults`."""
     about: Mapping[str, Any]
 
 
@@ -185,6 +190,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         snapshot = lake.snapshot()
         calls, scores = lake.query("decision_calls"), lake.query("scores")
         labels = dict(lake.query("modelled_latency").iter_rows())
+        faults = lake.query("propensity_faults")
         carried = segments.carriers(lake, {name: one.segments for name, one in settings.services.items()})
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
@@ -210,7 +216,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
         *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
     )
-    return _Log(decisions, spent, prices, price_list, notes, about)
+    return _Log(decisions, spent, prices, price_list, notes, faults, about)
 
 
 def _learn_service(
@@ -255,8 +261,11 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
             "policy_id": None if model is None else f"{name}@{folder.name}",
             "bundle": None,
         }
+        traces = own["trace_id"].to_list()
+        asked = question(name, judged[name], learned, data, traces, model, run_id=folder.name)
+        judged[name]["plan"] = in_a_sentence(asked)
         frames.append(estimates_frame(name, findings))
-        probabilities = probabilities_frame(own["trace_id"].to_list(), data.action_names, findings)
+        probabilities = probabilities_frame(traces, data.action_names, findings)
         probabilities.write_parquet(runs.probabilities_file(folder, name))
     pl.concat(frames).write_parquet(folder / "estimates.parquet")
     verdicts = {"services": judged}
@@ -270,6 +279,11 @@ def _look(home: Path, look: Look | None) -> int:
         return 0
     looks.record(home, [look])
     return looks.earlier(home, look)
+
+
+def _of(faults: pl.DataFrame, service: str) -> list[dict[str, Any]]:
+    """A service's rows, without its name."""
+    return faults.filter(pl.col("service") == service).drop("service").to_dicts()
 
 
 def _may_suggest(service: ServiceSettings, point: str) -> tuple[str, ...] | None:

@@ -113,26 +113,40 @@ def questions(home: Path, services: Sequence[str]) -> list[Question]:
         raise UsageError(
             f"cannot read {folder / 'decisions.parquet'}: {error}", "Run retroute nightly again."
         ) from error
-    return [
-        _question(folder, name, judged[name], training[name], decisions.filter(pl.col("service") == name))
-        for name in sorted(services or judged)
-    ]
+    found = []
+    for name in sorted(services or judged):
+        own, learned = decisions.filter(pl.col("service") == name), training[name]
+        has_policy = learned["label"] is not None
+        model = bundle.read_policy(runs.policy_folder(folder, name))[0] if has_policy else None
+        data = to_dataset(own, seed=SEED).data
+        traces = own["trace_id"].to_list()
+        found.append(question(name, judged[name], learned, data, traces, model, run_id=folder.name))
+    return found
 
 
-def _question(run: Path, name: str, said: Mapping[str, Any], learned: Mapping[str, Any], own: pl.DataFrame) -> Question:
-    has_policy = learned["label"] is not None
+def question(
+    name: str,
+    said: Mapping[str, Any],
+    learned: Mapping[str, Any],
+    data: LoggedDataset,
+    trace_ids: Sequence[str],
+    model: Model | None,
+    *,
+    run_id: str,
+) -> Question:
+    """The question that a verdict `said` on what a run `learned` of a service's decisions."""
     return Question(
         service=name,
-        run_id=run.name,
+        run_id=run_id,
         point=learned["point"],
         quality_name=learned["quality_name"],
         verdict=said["verdict"],
         label=learned["label"],
         limits=Limits(**said["limits"]),
         quality=estimate_of(said["quality_change"]),
-        data=to_dataset(own, seed=SEED).data,
-        trace_ids=tuple(own["trace_id"].to_list()),
-        model=bundle.read_policy(runs.policy_folder(run, name))[0] if has_policy else None,
+        data=data,
+        trace_ids=tuple(trace_ids),
+        model=model,
         refused=learned["refused"],
     )
 

@@ -83,6 +83,25 @@ def exploration_lines(name: str, said: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def in_a_sentence(question: Question) -> dict[str, Any] | None:
+    """What verdicts.json keeps of the experiment: `text`, `decisions_needed` and `days`, null where no number can be
+    given; None for a decided question."""
+    said = exploration_json(question)
+    if said["decided"]:
+        return None
+    plan = said["plan"]
+    if plan is None:
+        return {"text": said["refused"], "decisions_needed": None, "days": None}
+    drawn = [part for part in plan["segments"] if part["randomised"]] or plan["segments"]
+    arms = sorted({arm for part in drawn for arm, share in part["draw"].items() if share > 0})
+    draws = (
+        f"draw among {', '.join(arms)} for {plan['randomised_share']:.0%} of decisions and log policy.propensity "
+        "(`retroute plan` gives the shares, and with --export a router that draws so)."
+    )
+    text = " ".join([draws, _duration(plan), _cost(plan), _risk(plan)])
+    return {"text": text, "decisions_needed": plan["decisions"], "days": plan["days"]}
+
+
 def _cost(plan: Mapping[str, Any]) -> str:
     cost = plan["cost_usd_per_day"]
     if cost["value"] is None:

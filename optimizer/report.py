@@ -150,6 +150,43 @@ def reasons(service: Record) -> list[str]:
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 
 
+def partial_lines(service: Record) -> list[str]:
+    """Where the logs cannot tell: what they say of a policy that they support in part, each number with its kind."""
+    if service["verdict"] != "cannot_tell":
+        return []
+    lines = []
+    for part in service.get("partial", ()):
+        what, unit = ("quality", points) if part["metric"] == "quality_change" else ("cost per 1,000", usd)
+        scale = max(abs(part["low"]), abs(part["high"]))
+        segment, beyond = part["segment"], part["extrapolated"]
+        known = segment["value"] is not None
+        tried = f"{estimate(segment, unit)}, {segment['kind']}" if known else f"refused: {segment['reason']}"
+        lines.append(
+            f"{part['policy']}, {what}: where the logs tried it ({part['share']:.0%} of decisions) {tried}; over all "
+            f"between {unit(part['low'], scale)} and {unit(part['high'], scale)}, whatever the rest gives; if the "
+            f"model is right about it {estimate(beyond, unit)}, {beyond['kind']}"
+        )
+    return lines
+
+
+def control_line(service: Record) -> list[str]:
+    """Whether estimated probabilities miss something that moved a choice; none where they are logged."""
+    found = service.get("control")
+    if not found or found["holds"] is None:
+        return []
+    said = "passed" if found["holds"] else "FAILED"
+    return [f"negative control {said}: {found['reason']}" + (f"; {found['remedy']}" if found["remedy"] else "")]
+
+
+def fault_lines(service: Record) -> list[str]:
+    """Logged probabilities that cannot be, which were estimated instead."""
+    return [
+        f"{row['traces']:,} decisions have logged probabilities that cannot be: {row['fault']} (as in trace "
+        f"{row['trace_id']}); they are estimated instead"
+        for row in service.get("data", {}).get("propensity_faults", ())
+    ]
+
+
 def rule_lines(service: Record) -> list[str]:
     """The suggestion in words, per decision point, with how far the words are from it."""
     from optimizer.rules import words
@@ -219,6 +256,8 @@ def show(result: Record, as_json: bool) -> None:
         for line in rule_lines(service):
             console.print(f"  {line}", markup=False)
         for line in reasons(service):
+            console.print(f"  {line}", markup=False)
+        for line in [*fault_lines(service), *control_line(service), *partial_lines(service)]:
             console.print(f"  {line}", markup=False)
         for line in refusals(service):
             console.print(f"  refused: {line}", markup=False)

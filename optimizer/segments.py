@@ -12,17 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from optimizer.config import SegmentSettings
 from optimizer.dataset import Bools
-
-
-@dataclass(frozen=True)
-class SegmentSettings:
-    """A segment as the user states it: a span attribute and the values that mark it. `quality_margin` None: the
-    service's."""
-
-    attribute: str
-    values: tuple[str, ...]
-    quality_margin: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,16 +16,27 @@ import numpy as np
 from optimizer.choosing import Scored, choose, score
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
-from optimizer.evidence import METRICS, Evaluation, Metric, Outcome, Refused, held_out, savings, taught
-from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
+from optimizer.evidence import (
+    MAX_UNSUPPORTED,
+    METRICS,
+    Evaluation,
+    Metric,
+    Outcome,
+    Refused,
+    held_out,
+    savings,
+    taught,
+)
+from optimizer.gate import Case, Estimate, Kind, Limits, Segment, Verdict, judge
 from optimizer.learners import Lesson, candidates
 from optimizer.learners.lesson import doubly_robust_targets
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
 from optimizer.ope.estimators import ESTIMATORS
 from optimizer.ope.models import MAX_FITTED
+from optimizer.ope.negative_control import ControlFinding, negative_control, previous_outcome
+from optimizer.ope.partial import Partial, partial_change
 from optimizer.ope.sensitivity import MOST_GAMMA, tipping_point
-from optimizer.plan import Plan, what_would_decide
 from optimizer.policy import Fixed, Learned, Policy, Today
 from optimizer.rewards import RewardSpec
 from optimizer.rules import Rules, explain
@@ -35,6 +46,8 @@ from optimizer.segments import Protected
 MIN_DECISIONS = 100
 MIN_GROUPS = 10
 """Sessions needed to split a log three ways and to tell how much they differ."""
+CONTROL_ROWS = 50_000
+"""Newest decisions on which the negative control is tested: enough to find any that matters."""
 MIN_TAKEN = 30
 """An action is learned and suggested only if the learning rows took it this often."""
 
@@ -75,12 +88,23 @@ class Row:
 
 
 @dataclass(frozen=True)
+class PartOf:
+    """What can be said of one outcome of a policy that the log supports in part only."""
+
+    label: str
+    metric: Metric
+    found: Partial
+
+
+@dataclass(frozen=True)
 class Support:
     """How much the log knows of the suggestion, on the certifying rows."""
 
     effective: float
     top_share: float
     unsupported: float
+    changed: float
+    """Share of decisions that it makes otherwise than today: the mean total variation between both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +123,10 @@ class Findings:
     """The suggestion in words."""
     rule_changes: Mapping[Metric, Outcome]
     """What following these rules instead would change."""
-    plan: Plan | None
-    """What would decide it, where the verdict leaves it open."""
+    partial: tuple[PartOf, ...]
+    """What can be said of policies that take actions which the log did not try."""
+    control: ControlFinding | None
+    """Whether estimated probabilities miss what moved a choice; None where they are logged."""
 
 
 def learn(
@@ -202,7 +228,6 @@ def assess(
         segments=() if suggested is None else _segments(evaluation, suggested, splits.certify, segments),
     )
     verdict = judge(case, limits)
-    open_question = verdict.outcome in ("promising", "cannot_tell")
     return Findings(
         splits=splits,
         verdict=verdict,
@@ -213,7 +238,8 @@ def assess(
         support=None if suggested is None else _support(evaluation, suggested),
         rules=rules,
         rule_changes={} if rules is None else _changes(evaluation, rules.policy(len(data.action_names))),
-        plan=what_would_decide(data, changes, limits) if open_question else None,
+        partial=_partial(evaluation, policies, suggestion, limits),
+        control=None if data.propensities_logged else _control(data, seed=seed),
     )
 
 
@@ -299,7 +325,65 @@ def _changes(evaluation: Evaluation, policy: Floats) -> dict[Metric, Outcome]:
 
 
 def _support(evaluation: Evaluation, policy: Floats) -> Support:
-    return Support(evaluation.effective(policy), evaluation.top_share(policy), evaluation.unsupported(policy))
+    changed = float(np.abs(policy - evaluation.data.behaviour).sum(axis=1).mean()) / 2
+    return Support(evaluation.effective(policy), evaluation.top_share(policy), evaluation.unsupported(policy), changed)
+
+
+def _partial(
+    evaluation: Evaluation, policies: Mapping[PolicyName, tuple[str, Policy]], suggestion: Suggestion, limits: Limits
+) -> tuple[PartOf, ...]:
+    """Bounds on quality and cost for every reference policy with actions that were not tried; without a suggestion, for
+    the action that cost least."""
+    data, found = evaluation.data, []
+    wanted = {label: policy for label, policy in policies.values() if not isinstance(policy, Today)}
+    if suggestion.model is None and (least := _cheapest_seen(data)) is not None:
+        wanted = dict([_always(least, data.action_names)])
+    kind: Kind = "asymptotic" if data.propensities_logged else "assumption"
+    for label, policy in wanted.items():
+        does = policy.probabilities(data.features, data.behaviour)
+        if evaluation.unsupported(does) <= MAX_UNSUPPORTED:
+            continue
+        for metric in ("quality", "cost_usd"):
+            evidence = evaluation.outcomes[metric]
+            if np.isnan(evidence.model).any() or np.isnan(evidence.outcome).all():
+                continue
+            part = partial_change(
+                evidence,
+                does,
+                within=(0.0, 1.0 if metric == "quality" else float(np.nanmax(evidence.outcome))),
+                action_names=data.action_names,
+                margin=limits.quality_margin,
+                confidence=limits.confidence,
+                kind=kind,
+            )
+            found.append(PartOf(label, metric, part))
+    return tuple(found)
+
+
+def _cheapest_seen(data: LoggedDataset) -> str | None:
+    """The action of the lowest mean cost among those taken often enough to tell."""
+    costs = {}
+    for number, name in enumerate(data.action_names):
+        known = data.cost_usd[(data.actions == number) & ~np.isnan(data.cost_usd)]
+        if name != OTHER and len(known) >= MIN_TAKEN:
+            costs[name] = float(known.mean())
+    return min(costs, key=lambda name: costs[name]) if len(costs) > 1 else None
+
+
+def _control(data: LoggedDataset, *, seed: int) -> ControlFinding:
+    """Whether the session's previous outcome tells the choice beyond the features, on the newest decisions."""
+    newest = np.argsort(data.time_ns, kind="stable")[-CONTROL_ROWS:]
+    before = previous_outcome(data.quality, data.groups, data.time_ns)
+    return negative_control(
+        before[newest],
+        data.features[newest],
+        data.actions[newest],
+        data.behaviour[newest],
+        data.groups[newest],
+        data.action_names,
+        name="the score of the session's previous decision",
+        seed=seed,
+    )
 
 
 def _moved(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:

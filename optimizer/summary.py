@@ -14,7 +14,7 @@ from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
 from optimizer.gate import Estimate, Limits
 from optimizer.logged import Logged
 from optimizer.runtime import Model
-from optimizer.study import Findings, Lessons, Suggestion
+from optimizer.study import Findings, Lessons, PartOf, Suggestion
 
 ESTIMATE_COLUMNS = {
     "service": pl.String,
@@ -108,8 +108,8 @@ def suggestion_of(training: Mapping[str, Any], model: Model | None) -> Suggestio
 def service_json(
     data: LoggedDataset, findings: Findings, training: Mapping[str, Any], origin: list[str]
 ) -> dict[str, Any]:
-    """What verdicts.json says of a service, but for the names of run, policy and bundle."""
-    changes, splits, support, plan = findings.changes, findings.splits, findings.support, findings.plan
+    """What verdicts.json says of a service, but for the plan and the names of run, policy and bundle."""
+    changes, splits, support = findings.changes, findings.splits, findings.support
     labelled = int((~np.isnan(data.quality)).sum())
     return {
         "verdict": findings.verdict.outcome,
@@ -143,6 +143,7 @@ def service_json(
             "effective": None if support is None else support.effective,
             "top1_share": None if support is None else support.top_share,
             "unsupported_share": None if support is None else support.unsupported,
+            "changed_share": None if support is None else support.changed,
             "decisions": len(data),
             "certify_decisions": len(splits.certify),
             "actions": _support_json(data),
@@ -153,6 +154,7 @@ def service_json(
             "label_share": labelled / len(data),
             "quality_name": training["quality_name"],
             "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
+            "propensity_faults": training.get("propensity_faults", []),
             "behaviour_accuracy": training["behaviour_accuracy"],
             "splits": {"train": len(splits.train), "choose": len(splits.choose), "certify": len(splits.certify)},
             "latency_cut_share": training["latency_cut_share"],
@@ -161,7 +163,8 @@ def service_json(
         },
         "costs": training.get("costs"),
         "limits": training["limits"],
-        "plan": None if plan is None else {"text": plan.text, "decisions_needed": plan.decisions},
+        "partial": [_partial_json(part) for part in findings.partial],
+        "control": None if findings.control is None else asdict(findings.control),
     }
 
 
@@ -222,6 +225,22 @@ def _point_json(data: LoggedDataset, findings: Findings, point: str) -> dict[str
         ],
         "savings_usd_per_1k": estimate_json(savings(findings.changes["cost_usd"])),
         "rules": _rules_json(findings),
+    }
+
+
+def _partial_json(part: PartOf) -> dict[str, Any]:
+    """Bounds of a change where the log supports a policy in part; costs per 1,000 decisions."""
+    factor, found = (1.0 if part.metric == "quality" else 1000.0), part.found
+    segment = Refused(found.refused) if found.segment is None else found.segment
+    return {
+        "policy": part.label,
+        "metric": "quality_change" if part.metric == "quality" else "cost_change_usd_per_1k",
+        "share": found.share,
+        "segment": estimate_json(scaled(segment, factor)),
+        "low": factor * found.low,
+        "high": factor * found.high,
+        "extrapolated": estimate_json(scaled(found.extrapolated, factor)),
+        "experiment": found.experiment,
     }
 
 

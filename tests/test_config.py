@@ -13,7 +13,6 @@ from ingest.auth import Token
 from ingest.errors import ConfigError
 from optimizer import config
 from optimizer.gate import Limits
-from optimizer.segments import SegmentSettings
 
 HASH = f"sha256:{'5e' * 32}"
 FULL = """
@@ -104,7 +103,7 @@ def test_every_documented_key_is_read(tmp_path):
     assistant = settings.service("assistant")
     assert (assistant.incumbent, assistant.quality, assistant.value_usd) == ("big", "quality", 0.02)
     assert assistant.limits == Limits(quality_margin=0.02, confidence=0.9, latency_s=1.0)
-    assert assistant.segments["premium"] == SegmentSettings("customer.plan", ("gold", "platinum"), 0.05)
+    assert assistant.segments["premium"] == config.SegmentSettings("customer.plan", ("gold", "platinum"), 0.05)
     assert assistant.points["first"].actions == ("big", "small")
     assert settings.source("services.assistant.limits.latency_s") == str(tmp_path / "retroute.toml")
 

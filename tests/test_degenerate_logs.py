@@ -46,6 +46,9 @@ LOGS = {
     "scores of the newest only": log(quality=np.where(np.arange(N) > 350, 1.0, np.nan)),
     "scores of one action only": replace(log(), quality=np.where(log().actions == 0, 1.0, np.nan)),
     "one time": log(time_ns=np.zeros(N, dtype=np.int64)),
+    "fewer than fifty decisions": log(49),
+    "one action only": replace(log(), actions=np.zeros(N, dtype=np.int64)),
+    "constant outcomes": log(quality=np.full(N, 0.5), cost_usd=np.full(N, 0.01), latency_s=np.ones(N)),
     "huge costs": log(cost_usd=np.where(np.arange(N) == 7, 1e9, 1e-9)),
 }
 

@@ -14,11 +14,10 @@ import pytest
 from ingest.importers.otlp_files import import_paths
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
-from optimizer import bundle, pipeline, runs
-from optimizer.config import ServiceSettings, Settings
+from optimizer import bundle, doctor, pipeline, report, runs
+from optimizer.config import SegmentSettings, ServiceSettings, Settings
 from optimizer.gate import Limits
 from optimizer.runtime import Router
-from optimizer.segments import SegmentSettings
 
 PRICES = (Price("good-cheap", 1.0, 1.0), Price("bad-dear", 20.0, 20.0))
 SETTINGS = Settings(prices=PRICES)
@@ -38,6 +37,7 @@ def write_log(
     propensities: bool = True,
     scores: bool = True,
     premium_share: float = 0.0,
+    logged: tuple[float, float] = (0.6, 0.4),
 ) -> Path:
     """One call a trace; the cheap model is right far more often, but never for premium customers, and was drawn for
     four decisions in ten."""
@@ -61,9 +61,9 @@ def write_log(
         if propensities:
             attributes |= {
                 "policy.action": model,
-                "policy.propensity": 0.4 if cheap else 0.6,
+                "policy.propensity": logged[1] if cheap else logged[0],
                 "policy.candidates": '["good-cheap", "bad-dear"]',
-                "policy.probabilities": "[0.4, 0.6]",
+                "policy.probabilities": json.dumps([logged[1], logged[0]]),
             }
         start = START + i * 10**10
         spans.append(
@@ -236,3 +236,27 @@ def test_a_protected_segment_that_nothing_is_known_of_is_not_deployed_to(deploye
     found = pipeline.nightly(home, with_segment("enterprise"))["services"]["app"]
     assert found["verdict"] == "promising"
     assert "none of the newest decisions is in it" in found["reasons"][0]["got"]
+
+
+@pytest.mark.parametrize(
+    ("logged", "fault"),
+    [
+        ((0.9, 0.4), "the probabilities do not sum to 1"),
+        ((1.0, 0.0), "policy.propensity is not above 0 and at most 1"),
+        ((1.4, -0.4), "policy.propensity is not above 0 and at most 1"),
+    ],
+)
+def test_logged_probabilities_that_cannot_be_are_named_and_never_deployed_on(
+    tmp_path: Path, logged: tuple[float, float], fault: str
+) -> None:
+    home = home_with(tmp_path, n=600, logged=logged)
+    found = pipeline.nightly(home, SETTINGS)["services"]["app"]
+    assert found["verdict"] != "deploy"
+    assert found["data"]["propensity_origin"]["estimated"] > 0
+    faults = {row["fault"]: row for row in found["data"]["propensity_faults"]}
+    assert fault in faults
+    assert faults[fault]["trace_id"]
+    assert any(fault in line for line in report.fault_lines(found))
+    finding = next(one for one in doctor.examine(home) if one.name == "propensities")
+    assert finding.attention
+    assert {row["fault"] for row in finding.rows} == faults.keys()

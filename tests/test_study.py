@@ -12,7 +12,7 @@ from optimizer.evidence import Refused
 from optimizer.gate import Estimate, Limits
 from optimizer.logged import Logged
 from optimizer.propensity import Behaviour
-from optimizer.study import Findings, assess, learn
+from optimizer.study import Findings, Suggestion, assess, learn
 
 LIMITS = Limits()
 
@@ -37,7 +37,6 @@ def test_a_better_and_cheaper_model_is_deployed() -> None:
     assert found.verdict.outcome == "deploy"
     assert value(found.changes["cost_usd"]).high < 0
     assert value(found.changes["quality"]).low > -0.01
-    assert found.plan is None
 
 
 def test_a_model_whose_quality_changed_of_late_is_not_deployed() -> None:
@@ -63,8 +62,6 @@ def test_too_few_decisions_cannot_be_told() -> None:
     found = study(two_models(60))
     assert found.verdict.outcome == "cannot_tell"
     assert "60 decisions" in found.verdict.reasons[0].got
-    assert found.plan is not None
-    assert found.plan.decisions > 60
 
 
 def test_no_scores_cannot_be_told() -> None:
@@ -156,3 +153,50 @@ def test_intervals_of_the_change_cover_the_truth() -> None:
             truth = float((change * getattr(world, metric)[rows]).sum(axis=1).mean())
             hits[metric] += estimate.low <= truth <= estimate.high
     assert min(hits.values()) >= 35, hits
+
+
+def test_an_action_that_was_not_tried_gets_bounds_and_an_assumption_that_says_so() -> None:
+    """The cheap model answered even prompts only: what it would do on odd ones nobody knows."""
+    world = two_models(3000, gap=0.1)
+    even = world.features[:, 0] == 1
+    rule = replace(world, behaviour=np.column_stack([np.where(even, 0.5, 1.0), np.where(even, 0.5, 0.0)]))
+    data = rule.draw(0)
+    suggestion = Suggestion(refused="the choice follows the prompt")
+    found = assess(data, suggestion, LIMITS, seed=0)
+    parts = {part.metric: part.found for part in found.partial}
+    assert {part.label for part in found.partial} == {"always cheap"}
+    judged = data.take(found.splits.certify)
+    assert parts["quality"].share == pytest.approx(float(np.mean(judged.features[:, 0] == 1)))
+    truth = world.quality[found.splits.certify, 1] - (rule.behaviour * rule.quality)[found.splits.certify].sum(axis=1)
+    assert parts["quality"].low < truth.mean() < parts["quality"].high
+    assert parts["quality"].extrapolated.kind == "assumption"
+    assert parts["quality"].segment is not None
+    assert parts["quality"].experiment
+    assert parts["cost_usd"].high - parts["cost_usd"].low > 0
+
+
+def test_no_bounds_where_everything_was_tried() -> None:
+    assert study(two_models(2000)).partial == ()
+
+
+def test_a_hidden_cause_of_a_choice_fails_the_control() -> None:
+    """Whoever was answered badly is given the dear model next; the features do not show it."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    previous = (rng.random(n // 2) < 0.5) * 1.0
+    quality, actions = np.zeros(n), np.zeros(n, dtype=np.int64)
+    quality[0::2], quality[1::2] = previous, rng.random(n // 2) < 0.6
+    actions[0::2] = rng.random(n // 2) < 0.5
+    actions[1::2] = rng.random(n // 2) < np.where(previous == 1, 0.7, 0.3)
+    data = replace(
+        two_models(n).draw(0, logged=False),
+        quality=quality,
+        actions=actions,
+        groups=np.repeat(np.arange(n // 2), 2),
+        behaviour=np.full((n, 2), 0.5),
+    )
+    found = assess(data, Suggestion(refused="no"), LIMITS, seed=0)
+    assert found.control is not None
+    assert found.control.holds is False
+    logged = assess(replace(data, propensities_logged=True), Suggestion(refused="no"), LIMITS, seed=0)
+    assert logged.control is None
