@@ -354,7 +354,7 @@ class PolicyError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What was chosen, with what probability within its arm, by which policy and why.
+    """What was chosen, with what probability over all arms of the canary, by which policy and why.
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
     expired, no_candidates, error:<type>.
@@ -391,6 +391,9 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
     if requested_model:
         result["policy.requested_model"] = requested_model
     return result
+
+
+_REASONS: Mapping[Arm, str] = {"treatment": "policy", "explore": "explore", "control": "canary"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,25 +478,19 @@ class Router:
             if held:
                 return self._fixed(allowed, held, features)
             arm = self._arm(_session(context))
-            if arm == "control":
-                return self._fixed(allowed, "canary", features)
-            if arm == "explore":
-                shares = [1.0 / len(allowed)] * len(allowed)
-            else:
-                mask = np.array([[action in allowed for action in self.model.actions]])
-                row = self.model.probabilities(features[None, :], mask)[0]
-                shares = [float(share) for share in row[mask[0]]]
-            place = _pick(shares, self.draw())
+            drawn = self._shares(allowed, features)
+            place = _pick(drawn[arm], self.draw())
+            over_all = self._over_arms(drawn)
             return Decision(
                 action=allowed[place],
-                propensity=shares[place],
+                propensity=over_all[place],
                 policy=self.policy_id,
                 version=self.version,
                 arm=arm,
-                reason="policy" if arm == "treatment" else "explore",
+                reason=_REASONS[arm],
                 features=features,
                 candidates=allowed,
-                probabilities=tuple(shares),
+                probabilities=tuple(over_all),
             )
         except Exception as error:  # a request must be answered whatever is wrong with the policy or the context
             return self._fixed(allowed, f"error:{type(error).__name__}", features)
@@ -519,8 +516,32 @@ class Router:
             return "treatment"
         return "explore" if share < self.canary + self.explore else "control"
 
+    def _shares(self, allowed: tuple[str, ...], features: Floats) -> dict[Arm, list[float]]:
+        """Of each arm, the probabilities of the allowed actions."""
+        mask = np.array([[action in allowed for action in self.model.actions]])
+        row = self.model.probabilities(features[None, :], mask)[0]
+        fallback = self._fallback(allowed)
+        return {
+            "treatment": [float(share) for share in row[mask[0]]],
+            "explore": [1.0 / len(allowed)] * len(allowed),
+            "control": [float(action == fallback) for action in allowed],
+        }
+
+    def _over_arms(self, drawn: Mapping[Arm, list[float]]) -> list[float]:
+        """The probabilities as whoever does not know a session's arm sees them: what evaluation needs, since a control
+        decision alone would say that nothing else could have been chosen."""
+        if self.canary >= 1.0:
+            return drawn["treatment"]
+        weights = {"treatment": self.canary, "explore": self.explore, "control": 1.0 - self.canary - self.explore}
+        return [
+            sum(weights[arm] * shares[place] for arm, shares in drawn.items()) for place in range(len(drawn["control"]))
+        ]
+
+    def _fallback(self, allowed: tuple[str, ...]) -> str:
+        return self.incumbent if self.incumbent in allowed or not allowed else allowed[0]
+
     def _fixed(self, allowed: tuple[str, ...], reason: str, features: Floats) -> Decision:
-        action = self.incumbent if self.incumbent in allowed or not allowed else allowed[0]
+        action = self._fallback(allowed)
         names = allowed or (action,)
         return Decision(
             action=action,

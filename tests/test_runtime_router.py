@@ -132,9 +132,21 @@ def test_the_canary_takes_its_share_of_sessions_and_keeps_them(load: Callable[..
         decision = router.decide({**HELLO, "metadata": {"session": f"s{i}"}})
         assert decision.arm == arms[i]
         if decision.arm == "control":
-            assert (decision.action, decision.propensity, decision.reason) == ("mid", 1.0, "canary")
-        if decision.arm == "explore":
-            assert decision.propensity == pytest.approx(1 / 3)
+            assert (decision.action, decision.reason) == ("mid", "canary")
+
+
+def test_a_canarys_propensities_are_the_frequencies_over_all_sessions(load: Callable[..., Router]) -> None:
+    """A fifth under the policy, three tenths drawn evenly, the other half the incumbent's: in every arm the same
+    probabilities, so that a later night can judge any action on any of these decisions."""
+    router = load(canary_percent=20, explore_percent=30, epsilon=0.3)
+    decisions = [router.decide({**HELLO, "metadata": {"session": f"s{i}"}}) for i in range(4000)]
+    expected = {"cheap": 0.2 * 0.8 + 0.1, "mid": 0.2 * 0.1 + 0.1 + 0.5, "strong": 0.2 * 0.1 + 0.1}
+    for decision in decisions:
+        assert dict(zip(decision.candidates, decision.probabilities, strict=True)) == pytest.approx(expected)
+        assert decision.propensity == pytest.approx(expected[decision.action])
+    shares = Counter(decision.action for decision in decisions)
+    # Standard error of a share over 4000 draws is at most 0.008.
+    assert {name: shares[name] / 4000 for name in NAMES} == pytest.approx(expected, abs=0.03)
 
 
 def test_sessions_keep_their_arm_when_the_canary_grows(load: Callable[..., Router]) -> None:
