@@ -54,7 +54,7 @@ def measures(records: Iterable[Record], least_effective: float = 0.0) -> list[Me
     """All measures, of the estimates with at least so many effective decisions."""
     gathered: dict[tuple[str, str], list[_Seen]] = defaultdict(list)
     for record in records:
-        for name, seen in _seen(record):
+        for name, seen in _seen(record) if record["cell"].startswith(("coverage/", "accuracy/")) else ():
             if seen.effective >= least_effective:
                 gathered[record["cell"], name].append(seen)
     return [_measure(cell, name, seen) for (cell, name), seen in sorted(gathered.items())]

@@ -70,7 +70,7 @@ def run(log, kind, resamples, names):
     context, action = log["context"][known], log["action"][known].astype(int)
     reward, policies = log["reward"][known], log["policies"][:, known]
     count = policies.shape[2]
-    pscore = log["pscore"][known]
+    pscore = log["behaviour"][known][np.arange(len(action)), action]
     if np.isnan(pscore).any():
         pscore = propensities(context, action, count)
     started = time.process_time()
@@ -103,7 +103,7 @@ def main(source, out):
     with np.load(source) as file:
         settings = json.loads(str(file["settings"]))
         logs = [
-            {name: file[f"{number}/{name}"] for name in ("context", "action", "reward", "pscore", "policies")}
+            {name: file[f"{number}/{name}"] for name in ("context", "action", "reward", "behaviour", "policies")}
             for number in range(settings["logs"])
         ]
     done = [run(log, settings["heads"], settings["resamples"], settings["names"]) for log in logs]

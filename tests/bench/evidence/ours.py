@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import MIN_PROPENSITY, Floats, LoggedDataset
-from optimizer.evidence import Evaluation, Metric
+from optimizer.dataset import Floats, LoggedDataset
+from optimizer.evidence import Evaluation, Metric, cross_fitted, held_out
 from optimizer.gate import Estimate
 from optimizer.ope import estimators
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import Evidence, doubly_robust, effective, today, weights
 from optimizer.ope.intervals import mean_interval
-from optimizer.ope.models import fit_predict, predict_labelled, predict_outcomes
+from optimizer.ope.models import fit_predict
 from optimizer.propensity import estimate_behaviour
 
 from .regimes import Log, Scene, labelled
@@ -78,24 +78,56 @@ def heads(scene: Scene, n: int, rng: np.random.Generator) -> Floats:
     )
 
 
-def evidence(scene: Scene, log: Log, model: Floats) -> Evidence:
-    """What the log says, with its propensities and label chances estimated where they are not told. model (n, a)."""
-    features, a = scene.world.features[log.contexts], scene.outcome.shape[1]
-    behaviour = log.behaviour
+def dataset(scene: Scene, log: Log) -> LoggedDataset:
+    """The log as the product holds it, with propensities estimated where they are not told."""
+    world, metric = scene.world, scene.regime.metric
+    features, a, n = world.features[log.contexts], scene.outcome.shape[1], len(log.actions)
+    behaviour, blank = log.behaviour, np.zeros(n)
     if behaviour is None:
         behaviour = estimate_behaviour(features, log.actions, log.groups, a, seed=0).probabilities
-    known = labelled(log).astype(np.int64)
-    if log.judge is not None:
-        features = np.column_stack([features, log.judge])
-    chance = predict_labelled(features, log.actions, known, log.groups, a, seed=0)
-    return Evidence(log.outcome, chance, log.actions, behaviour, model, log.groups)
+    return LoggedDataset(
+        features=features,
+        actions=log.actions,
+        quality=log.outcome if metric == "quality" else blank,
+        cost_usd=log.outcome if metric == "cost_usd" else blank,
+        latency_s=blank,
+        behaviour=behaviour,
+        groups=log.groups,
+        time_ns=np.arange(n),
+        action_names=world.names,
+        propensities_logged=log.behaviour is not None,
+        judge=blank[:0] if log.judge is None else log.judge,
+    )
 
 
-def crossed(scene: Scene, log: Log) -> Evidence:
-    """The evidence of a log by heads cross-fitted in it."""
-    features, a = scene.world.features[log.contexts], scene.outcome.shape[1]
-    model = predict_outcomes(features, log.actions, log.outcome, log.groups, a, seed=0)
-    return evidence(scene, log, model)
+def by_heads(scene: Scene, log: Log, model: Floats) -> Evaluation:
+    """The log judged by heads at hand. model (N, a). Only for logs that tell propensities and outcomes of all rows."""
+    data, metric = dataset(scene, log), scene.regime.metric
+    known = np.ones(len(data))
+    outcome = data.quality if metric == "quality" else data.cost_usd
+    found = Evidence(outcome, known, data.actions, data.behaviour, model[log.contexts], data.groups)
+    return Evaluation(data, {metric: found, "cost_usd": found}, CONFIDENCE)
+
+
+def held(scene: Scene, earlier: Log, log: Log) -> Evaluation:
+    """The log judged by heads fitted on an earlier one, label chances and surrogates as the product finds them."""
+    both = Log(
+        contexts=np.concatenate([earlier.contexts, log.contexts]),
+        actions=np.concatenate([earlier.actions, log.actions]),
+        outcome=np.concatenate([earlier.outcome, log.outcome]),
+        behaviour=None
+        if earlier.behaviour is None or log.behaviour is None
+        else np.concatenate([earlier.behaviour, log.behaviour]),
+        judge=None if earlier.judge is None or log.judge is None else np.concatenate([earlier.judge, log.judge]),
+        groups=np.concatenate([earlier.groups, log.groups + 1 + earlier.groups.max()]),
+    )
+    first, last = np.split(np.arange(len(both.actions)), [len(earlier.actions)])
+    return held_out(dataset(scene, both), first, last, confidence=CONFIDENCE, seed=0)
+
+
+def crossed(scene: Scene, log: Log) -> Evaluation:
+    """The log judged by heads cross-fitted in it."""
+    return cross_fitted(dataset(scene, log), confidence=CONFIDENCE, seed=0)
 
 
 def points(found: Evidence, policy: Floats) -> Found:
@@ -132,46 +164,19 @@ def change(found: Evidence, policy: Floats) -> tuple[float, float, float]:
 
 
 def certificate(
-    found: Evidence, policy: Floats, between: Evidence, between_policy: Floats, metric: Metric
+    found: Evaluation, policy: Floats, between: Evaluation, between_policy: Floats, metric: Metric
 ) -> tuple[float, float, float]:
-    """The certified interval of the policy's change; NaN where the evaluation refuses it."""
-    value = float((doubly_robust(found, policy) - today(found)).mean())
+    """The certified interval of the policy's change. For quality also where the product would rather show none, since
+    its promise is without conditions on overlap; NaN where a cost is beyond the range that was seen."""
+    one, before = found.outcomes[metric], between.outcomes[metric]
+    value = float((doubly_robust(one, policy) - today(one)).mean())
     if metric == "quality":
-        bets = plan_bets(between, between_policy, confidence=CONFIDENCE)
-        return (value, *certified_change(found, policy, bets, confidence=CONFIDENCE))
-    outcome = evaluation(found, metric).certified_change(metric, policy, evaluation(between, metric), between_policy)
+        bets = plan_bets(before, between_policy, confidence=CONFIDENCE)
+        return (value, *certified_change(one, policy, bets, confidence=CONFIDENCE))
+    outcome = found.certified_change(metric, policy, between, between_policy)
     if not isinstance(outcome, Estimate):
         return (value, float("nan"), float("nan"))
     return value, outcome.low, outcome.high
-
-
-def evaluation(found: Evidence, metric: Metric) -> Evaluation:
-    """The evidence as the product judges it, of this metric alone."""
-    n = len(found.actions)
-    blank = np.zeros(n)
-    data = LoggedDataset(
-        features=np.zeros((n, 1)),
-        actions=found.actions,
-        quality=found.outcome if metric == "quality" else blank,
-        cost_usd=found.outcome if metric == "cost_usd" else blank,
-        latency_s=blank,
-        behaviour=found.behaviour,
-        groups=found.groups,
-        time_ns=np.arange(n),
-        action_names=tuple(str(number) for number in range(found.behaviour.shape[1])),
-        propensities_logged=True,
-    )
-    return Evaluation(data, {metric: found, "cost_usd": found}, CONFIDENCE)
-
-
-def issued(found: Evidence, policy: Floats, metric: Metric) -> bool:
-    """Whether the product would give a number at all."""
-    return isinstance(evaluation(found, metric).change(metric, policy), Estimate)
-
-
-def tried(found: Evidence, policy: Floats) -> float:
-    """Share of the policy's decisions on actions that the log tried there."""
-    return float(np.where(found.behaviour >= MIN_PROPENSITY, policy, 0.0).sum(axis=1).mean())
 
 
 def processor_seconds() -> float:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from optimizer.dataset import Floats
+from optimizer.dataset import Floats, Ints
 
 from .regimes import Log, Scene
 
@@ -49,29 +49,45 @@ def python(peer: Peer) -> Path | None:
     return found if found.is_file() else None
 
 
-def ask(
-    peer: Peer, scene: Scene, logs: Sequence[Log], policies: Sequence[Floats], asked: Asked
-) -> list[dict[str, Any]]:
-    """The peer's estimates of each policy's value, log by log: {"policies": [{name: [value, low, high]}], "seconds"}.
-    policies: (N, a) each. Raises RuntimeError with the peer's last words if it fails."""
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """One log as a peer gets it, and the policies to evaluate on it."""
+
+    context: Floats
+    """(n, d)"""
+    action: Ints
+    """(n,)"""
+    reward: Floats
+    """(n,) NaN where unlabelled."""
+    behaviour: Floats
+    """(n, a) NaN where it is not told."""
+    policies: Floats
+    """(p, n, a)"""
+
+
+def handed(scene: Scene, log: Log, policies: Sequence[Floats]) -> Handed:
+    """The log for a peer. policies: (N, a) each."""
+    told = log.behaviour
+    return Handed(
+        context=scene.world.features[log.contexts],
+        action=log.actions,
+        reward=log.outcome,
+        behaviour=np.full((len(log.actions), scene.outcome.shape[1]), np.nan) if told is None else told,
+        policies=np.stack([policy[log.contexts] for policy in policies]),
+    )
+
+
+def ask(peer: Peer, logs: Sequence[Handed], asked: Asked) -> list[dict[str, Any]]:
+    """The peer's estimates of each policy's value, log by log: {"policies": [{name: [value, low, high]}], "seconds",
+    "mean" reward}. Raises RuntimeError with the peer's last words if it fails."""
     interpreter = python(peer)
     if interpreter is None:
         raise RuntimeError(f"no environment for {peer}; see {__name__}")
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "logs.npz", Path(folder) / "results.json"
-        arrays = {"settings": json.dumps({"logs": len(logs), **asked.__dict__})}
-        for number, log in enumerate(logs):
-            rows = np.arange(len(log.actions))
-            told = np.full(len(rows), np.nan) if log.behaviour is None else log.behaviour[rows, log.actions]
-            arrays |= {
-                f"{number}/context": scene.world.features[log.contexts],
-                f"{number}/action": log.actions,
-                f"{number}/reward": log.outcome,
-                f"{number}/pscore": told,
-                f"{number}/behaviour": np.zeros((0, 0)) if log.behaviour is None else log.behaviour,
-                f"{number}/policies": np.stack([policy[log.contexts] for policy in policies]),
-            }
-        np.savez(source, **arrays)
+        settings = json.dumps({"logs": len(logs), **asked.__dict__})
+        arrays = {f"{number}/{name}": array for number, log in enumerate(logs) for name, array in vars(log).items()}
+        np.savez(source, settings=settings, **arrays)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [str(interpreter), str(HERE / f"{peer}_child.py"), str(source), str(out)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -41,6 +41,8 @@ class Regime:
     retries: bool = False
     rule: float | None = None
     """Share of exploration around a fixed rule; None: a soft choice."""
+    incumbent: bool = False
+    """The strongest model answers seven in ten, the others are explored evenly."""
 
     @property
     def metric(self) -> Literal["quality", "cost_usd"]:
@@ -63,6 +65,7 @@ REGIMES = {
         Regime("soft"),
         Regime("eps10", rule=0.10),
         Regime("eps02", rule=0.02),
+        Regime("incumbent", incumbent=True),
         Regime("drift", drift=True),
         Regime("heavy", heavy=True),
         Regime("retries", retries=True),
@@ -157,7 +160,10 @@ def scene(world: World, name: str) -> Scene:
     a = world.quality.shape[1]
     rng = np.random.default_rng(77)
     scores = [_score(world, rng) for _ in range(2)]
-    if regime.rule is not None:
+    if regime.incumbent:
+        shares = 0.7 * np.eye(a)[_strongest(world)] + 0.3 / a
+        behaviours = (np.tile(shares, (len(world), 1)),)
+    elif regime.rule is not None:
         best = scores[0].argmax(axis=1)
         behaviours = ((1 - regime.rule) * np.eye(a)[best] + regime.rule / a,)
     else:
