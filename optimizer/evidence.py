@@ -13,11 +13,12 @@ from typing import Literal
 import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
-from optimizer.gate import Estimate, Kind
+from optimizer.gate import MIN_LABEL_SHARE, Estimate, Kind
+from optimizer.ope import labels
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, today, weights
 from optimizer.ope.intervals import mean_interval
-from optimizer.ope.models import cross_fit, fit_predict, predict_labelled
+from optimizer.ope.models import cross_fit, fit_predict
 
 Metric = Literal["cost_usd", "quality", "latency_s"]
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
@@ -65,13 +66,16 @@ def scaled(estimate: Outcome, factor: float) -> Outcome:
 class Evaluation:
     """Everything needed to judge any policy on these rows.
 
-    An estimate is an "assumption" where it rests on a model that no chance backs: the direct method, and any other
-    policy than today's where the behaviour was estimated, since hidden causes of a choice bias it.
+    An estimate is an "assumption" where it rests on a model that no chance backs: the direct method, any other policy
+    than today's where the behaviour was estimated, since hidden causes of a choice bias it, and quality of which a
+    judge alone speaks or few decisions have a score that nobody drew, since hidden causes of a score bias it as well.
     """
 
     data: LoggedDataset
     outcomes: Mapping[Metric, Evidence]
     confidence: float
+    label_counts: Ints | None = None
+    """(a,) decisions of each action with a score that is no judge's, where a judge speaks of the others."""
 
     def take(self, rows: Ints) -> Evaluation:
         """The same of these rows only."""
@@ -136,9 +140,26 @@ class Evaluation:
         """Share of the policy's decisions on actions that the log took there with probability below 0.02."""
         return float(np.where(self.data.behaviour < MIN_PROPENSITY, policy, 0.0).sum(axis=1).mean())
 
+    @property
+    def label_share(self) -> float:
+        """Share of these decisions with a score."""
+        return float(np.mean(~np.isnan(self.outcomes["quality"].outcome))) if len(self.data) else 0.0
+
+    @property
+    def labels_drawn(self) -> bool:
+        """No decision is without a score for a reason that nobody knows."""
+        return labels.labels_drawn(self.data)
+
+    def _judged_alone(self, policy: Floats) -> str:
+        counts, names = self.label_counts, self.data.action_names
+        return "" if counts is None else labels.judged_alone(counts, names, policy - self.data.behaviour)
+
     def shrunk_change(self, metric: Metric, policy: Floats) -> float:
         """The change from today as a point, for choosing: the outcome model's answer plus the positive part of the
-        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model."""
+        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model, and of
+        quality where a judge alone would speak."""
+        if metric == "quality" and self._judged_alone(policy):
+            return float("nan")
         evidence = self.outcomes[metric]
         modelled = direct(evidence, policy) - direct(evidence, evidence.behaviour)
         correction = doubly_robust(evidence, policy) - today(evidence) - modelled
@@ -149,6 +170,8 @@ class Evaluation:
     def _interval(self, scores: Floats, metric: Metric, policy: Floats, estimator: str) -> Outcome:
         on_policy = policy is self.data.behaviour
         sound = estimator != "DM" and (self.data.propensities_logged or on_policy)
+        if metric == "quality":
+            sound = sound and not self.data.judge_only and (self.labels_drawn or self.label_share >= MIN_LABEL_SHARE)
         kind: Kind = "asymptotic" if sound else "assumption"
         return mean_interval(
             scores,
@@ -163,6 +186,8 @@ class Evaluation:
         evidence = self.outcomes[metric]
         known = int((~np.isnan(evidence.outcome)).sum())
         what = {"cost_usd": "a known cost", "quality": "a quality score", "latency_s": "a known duration"}[metric]
+        if metric == "quality" and (alone := self._judged_alone(policy)):
+            return Refused(alone)
         if known < MIN_EFFECTIVE:
             return Refused(f"only {known} of {len(evidence.outcome)} decisions have {what}")
         if np.isnan(evidence.model).any():
@@ -185,17 +210,23 @@ def taught(
     """The rows `learn` as `cross_fitted` sees them, and the rows `judge` by the mean of the same models."""
     known, judged = data.take(learn), data.take(judge)
     a = len(data.action_names)
-    fit = cross_fit(known.features, known.actions, _outcomes(known), known.groups, a, seed=seed)
-    first = _evaluation(known, fit.predictions, confidence, seed)
-    return first, _evaluation(judged, fit.heads.predict(judged.features), confidence, seed)
+    guesses = labels.guesses(known, judged, seed=seed)
+    fit = cross_fit(known.features, known.actions, _taught(known, guesses.teaching), known.groups, a, seed=seed)
+    counts = _label_counts(data, np.concatenate([learn, judge]))
+    first = _evaluation(known, fit.predictions, guesses.teaching, counts, confidence, seed)
+    second = _evaluation(judged, fit.heads.predict(judged.features), guesses.judging, counts, confidence, seed)
+    return first, second
 
 
 def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float, seed: int) -> Evaluation:
     """An evaluation of the rows `judge` by models fitted on the rows `learn` alone."""
     known, judged = data.take(learn), data.take(judge)
     a = len(data.action_names)
-    models = fit_predict(known.features, known.actions, _outcomes(known), judged.features, a, seed=seed)
-    return _evaluation(judged, models, confidence, seed)
+    guesses = labels.guesses(known, judged, seed=seed)
+    outcomes = _taught(known, guesses.teaching)
+    models = fit_predict(known.features, known.actions, outcomes, judged.features, a, seed=seed)
+    counts = _label_counts(data, np.concatenate([learn, judge]))
+    return _evaluation(judged, models, guesses.judging, counts, confidence, seed)
 
 
 def _divided(evidence: Evidence, by: float) -> Evidence:
@@ -204,21 +235,39 @@ def _divided(evidence: Evidence, by: float) -> Evidence:
     )
 
 
-def _outcomes(data: LoggedDataset) -> Floats:
-    """(k, n) in the order of `METRICS`."""
-    return np.array([getattr(data, metric) for metric in METRICS])
+def _taught(data: LoggedDataset, guess: Floats) -> Floats:
+    """(k, n) outcomes to fit models on, in the order of `METRICS`; an unknown quality as the judge's calibrated `guess`
+    (n,), so that the models are not those of the rows that happen to be scored."""
+    quality = np.where(np.isnan(data.quality), guess, data.quality)
+    return np.array([quality if metric == "quality" else getattr(data, metric) for metric in METRICS])
 
 
-def _evaluation(data: LoggedDataset, models: Floats, confidence: float, seed: int) -> Evaluation:
-    """models (k, n, a) in the order of `METRICS`."""
-    outcomes: dict[Metric, Evidence] = {
-        metric: _evidence(data, outcome, model, seed)
-        for metric, outcome, model in zip(METRICS, _outcomes(data), models, strict=True)
-    }
-    return Evaluation(data, outcomes, confidence)
+def _label_counts(data: LoggedDataset, rows: Ints) -> Ints | None:
+    if not labels.judged(data):
+        return None
+    return labels.label_counts(data.actions[rows], data.quality[rows], len(data.action_names))
 
 
-def _evidence(data: LoggedDataset, outcome: Floats, model: Floats, seed: int) -> Evidence:
-    labelled = (~np.isnan(outcome)).astype(np.int64)
-    known = predict_labelled(data.features, data.actions, labelled, data.groups, len(data.action_names), seed=seed)
-    return Evidence(outcome, known, data.actions, data.behaviour, model, data.groups)
+def _evaluation(
+    data: LoggedDataset, models: Floats, guess: Floats, counts: Ints | None, confidence: float, seed: int
+) -> Evaluation:
+    """models (k, n, a) in the order of `METRICS`; guess (n,) of quality."""
+    nothing = np.full(len(data), np.nan)
+    outcomes: dict[Metric, Evidence] = {}
+    for metric, model in zip(METRICS, models, strict=True):
+        if metric == "quality":
+            outcome, known = labels.known_qualities(data), labels.quality_probabilities(data, seed=seed)
+        else:
+            outcome = getattr(data, metric)
+            known = labels.label_probabilities(
+                data.features,
+                data.actions,
+                nothing,
+                (~np.isnan(outcome)).astype(np.int64),
+                data.groups,
+                len(data.action_names),
+                seed=seed,
+            )
+        surrogate = guess if metric == "quality" else nothing
+        outcomes[metric] = Evidence(outcome, known, data.actions, data.behaviour, model, data.groups, surrogate)
+    return Evaluation(data, outcomes, confidence, counts)

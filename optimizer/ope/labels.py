@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Bools, Floats, Ints, folds
+from optimizer.dataset import Bools, Floats, Ints, LoggedDataset, folds
 from optimizer.ope.estimators import Evidence, direct, weights
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import FOLDS, predict_labelled
@@ -35,7 +35,7 @@ ENOUGH_LABELS = 30
 LEAST_PROBABILITY = 0.02
 """Of an outcome to be known: none counts more than fifty times."""
 MAX_JUDGED_ALONE = 0.01
-"""Largest share of decisions that a policy may move to or from actions judged by a judge alone."""
+"""Largest share of decisions that a policy may move to or from actions that a judge alone has judged."""
 _PENALTIES = np.logspace(0, 5, 11)
 _FREEDOM = 10.0
 """The judge's columns are made this much larger than the features', so that the penalty hardly shrinks them."""
@@ -91,6 +91,56 @@ def calibrate(judge: Floats, features: Floats, actions: Ints, outcome: Floats, a
     return Calibration(knots, centre, coefficients, bias, middle, offsets, slopes)
 
 
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """s of rows that teach, each by a calibration that never saw its group, and of rows that judge, by all that teach.
+    NaN where there is no opinion, and everywhere with too few labels."""
+
+    teaching: Floats
+    """(n,)"""
+    judging: Floats
+    """(m,)"""
+
+
+def guesses(teaching: LoggedDataset, judging: LoggedDataset, *, seed: int) -> Guesses:
+    """What the judge's opinions are worth, by the rows that teach."""
+    t, a = teaching, len(teaching.action_names)
+    if not judged(t):
+        return Guesses(np.full(len(t), np.nan), np.full(len(judging), np.nan))
+    own = cross_fitted_guesses(t.judge, t.features, t.actions, t.quality, t.groups, a, seed=seed)
+    found = calibrate(t.judge, t.features, t.actions, t.quality, a)
+    if found is None:
+        return Guesses(own, np.full(len(judging), np.nan))
+    return Guesses(own, found.predict(judging.judge, judging.features, judging.actions))
+
+
+def judged(data: LoggedDataset) -> bool:
+    """A judge has an opinion of some rows beside what people and programs say."""
+    return not np.isnan(data.judge).all()
+
+
+def known_qualities(data: LoggedDataset) -> Floats:
+    """(n,) qualities that may judge: those found out without having been drawn, where others were drawn, are NaN."""
+    return np.where(data.label_probability == 0, np.nan, data.quality)
+
+
+def quality_probabilities(data: LoggedDataset, *, seed: int) -> Floats:
+    """(n,) e of the qualities: as drawn where that is known, else estimated from the other rows."""
+    e = data.label_probability.copy()
+    e[e == 0] = 1.0  # not known, by `known_qualities`: it counts nowhere
+    rest = np.flatnonzero(np.isnan(e))
+    if len(rest):
+        part, a = data.take(rest), len(data.action_names)
+        known = (~np.isnan(part.quality)).astype(np.int64)
+        e[rest] = label_probabilities(part.features, part.actions, part.judge, known, part.groups, a, seed=seed)
+    return e
+
+
+def labels_drawn(data: LoggedDataset) -> bool:
+    """Every quality is known, or was to be found out with a known probability."""
+    return not (np.isnan(data.label_probability) & np.isnan(data.quality)).any()
+
+
 def cross_fitted_guesses(
     judge: Floats, features: Floats, actions: Ints, outcome: Floats, groups: Ints, action_count: int, *, seed: int
 ) -> Floats:
@@ -142,15 +192,15 @@ def label_counts(actions: Ints, outcome: Floats, action_count: int) -> Ints:
     return np.bincount(actions[~np.isnan(outcome)], minlength=action_count).astype(np.int64)
 
 
-def judged_alone(labels: Ints, names: Sequence[str], shift: Floats) -> str:
-    """Why nothing is claimed of a policy: it moves decisions to or from actions that a judge alone has judged. "" where
-    it does not.
+def judged_alone(labels: Ints, names: Sequence[str], shift: Floats, most: float = MAX_JUDGED_ALONE) -> str:
+    """Why nothing is claimed of a policy: it moves more than `most` of the decisions to or from actions that a judge
+    alone has judged. "" where it does not.
 
     labels (a,) known outcomes of each action; shift (n, a): by how much the policy takes an action more or less often
     than what it is compared with.
     """
     alone: Bools = labels < MIN_LABELS
-    if np.abs(shift[:, alone]).sum(axis=1).mean() <= MAX_JUDGED_ALONE:
+    if not len(shift) or np.abs(shift[:, alone]).sum(axis=1).mean() <= most:
         return ""
     said = [
         f"'{names[k]}' has {labels[k] or 'no'} human label{'' if labels[k] == 1 else 's'}, {ENOUGH_LABELS - labels[k]} "
