@@ -156,8 +156,8 @@ class Evaluation:
 
     def shrunk_change(self, metric: Metric, policy: Floats) -> float:
         """The change from today as a point, for choosing: the outcome model's answer plus the positive part of the
-        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model, and of
-        quality where a judge alone would speak."""
+        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model, and
+        of quality where a judge alone would speak."""
         if metric == "quality" and self._judged_alone(policy):
             return float("nan")
         evidence = self.outcomes[metric]
