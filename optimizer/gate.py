@@ -76,6 +76,14 @@ MIN_EFFECTIVE = 100.0
 MAX_TOP_SHARE = 0.5
 MAX_UNSUPPORTED = 0.01
 MIN_LABEL_SHARE = 0.5
+SOURCES = {
+    "human": "people",
+    "user": "users",
+    "check": "programs",
+    "judge": "a judge",
+    "": "a source that is not named, taken as no judge",
+}
+"""What gives scores, in words."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,14 @@ class Case:
     moved: tuple[str, ...] = ()
     """What gives other outcomes on the judging rows than on those that chose, beyond chance."""
     segments: tuple[Segment, ...] = ()
+    label_sources: tuple[str, ...] = ()
+    """What gave the scores, the commonest first; "" is a source that was not named, none: nothing is known of it."""
+    labels_drawn: bool = False
+    """Every decision that judges has a score, or had a known chance to get one."""
+    unlabelled: str = ""
+    """How far decisions without a score could move the change of quality."""
+    labels_needed: int = 0
+    """Scores by people that would begin to say what a judge's are worth."""
 
 
 def judge(case: Case, limits: Limits) -> Verdict:
@@ -230,13 +246,8 @@ def _evidence(case: Case, effective: float) -> list[Reason]:
             "log policy.propensity with each decision: hidden causes of a choice can bias an estimate",
             case.propensities_logged,
         ),
-        Reason(
-            "outcomes are scored",
-            f"{case.label_share:.0%} of decisions carry a score",
-            f"at least {MIN_LABEL_SHARE:.0%}",
-            "score more outcomes, at random",
-            case.label_share >= MIN_LABEL_SHARE,
-        ),
+        _scored(case),
+        _by_more_than_a_judge(case),
         Reason(
             "nothing has moved",
             case.moved[0] if case.moved else "outcomes are as they were when it was chosen",
@@ -252,3 +263,33 @@ def _evidence(case: Case, effective: float) -> list[Reason]:
             case.admissible,
         ),
     ]
+
+
+def _scored(case: Case) -> Reason:
+    holds = case.label_share >= MIN_LABEL_SHARE or case.labels_drawn
+    drawn = ", drawn with known probabilities" if case.labels_drawn and case.label_share < 1 else ""
+    return Reason(
+        "outcomes are scored",
+        f"{case.label_share:.0%} of decisions carry a score{drawn}{'' if holds else case.unlabelled}",
+        f"at least {MIN_LABEL_SHARE:.0%}, or known probabilities to get one",
+        "have those scored that `retroute plan --labels` draws: why the others were scored, nobody logged",
+        holds,
+    )
+
+
+def _by_more_than_a_judge(case: Case) -> Reason:
+    sources = case.label_sources
+    judge_alone = sources == ("judge",)
+    if judge_alone:
+        got = "a judge's scores only: every estimate of quality is about that judge"
+    elif not sources:
+        got = "scores of an unknown source, taken as no judge's"
+    else:
+        got = f"scored by {', '.join(SOURCES.get(name, f'{name}, taken as no judge') for name in sources)}"
+    return Reason(
+        "quality is more than a judge's opinion",
+        got,
+        "scores by people, users or programs",
+        f"have {max(case.labels_needed, 1):,} decisions scored by people, which `retroute plan --labels` draws",
+        not judge_alone,
+    )

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from optimizer import label_plan
 from optimizer.choosing import Scored, choose, score
-from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset, Splits, split
+from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
 from optimizer.evidence import (
     MAX_UNSUPPORTED,
@@ -27,11 +28,13 @@ from optimizer.evidence import (
     savings,
     taught,
 )
+from optimizer.frontier import PricePoint, price_curve
 from optimizer.gate import Case, Estimate, Kind, Limits, Segment, Verdict, judge
 from optimizer.learners import Lesson, candidates
-from optimizer.learners.lesson import doubly_robust_targets
+from optimizer.learners.lesson import WEIGHT_CAP, doubly_robust_targets
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
+from optimizer.ope import labels
 from optimizer.ope.estimators import ESTIMATORS
 from optimizer.ope.models import MAX_FITTED
 from optimizer.ope.negative_control import ControlFinding, negative_control, previous_outcome
@@ -76,6 +79,8 @@ class Lessons:
 
     suggestion: Suggestion
     frontier: tuple[Scored, ...]
+    curve: tuple[PricePoint, ...] = ()
+    """What other prices of quality would buy, exploratory."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def learn(
     train = data.take(splits.train)
     if (refused := _unlearnable(logged, train, data.take(splits.choose), actions)) is not None:
         return Lessons(Suggestion(refused=refused), ())
-    columns = _learnable(train, actions)
+    columns = _learnable(train, actions, labels.told(data))
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
     known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
     lesson = _lesson(train, known, columns)
@@ -165,7 +170,8 @@ def learn(
         strongest=lesson.action_names[int(np.argmax(lesson.quality.mean(axis=0)))],
     )
     frontier = tuple(s for c in found if (s := score(c, chooser, limits, reward)) is not None)
-    return Lessons(suggestion, frontier)
+    curve = price_curve(lesson.robust, chooser, reward, epsilon=epsilon, seed=seed)
+    return Lessons(suggestion, frontier, curve)
 
 
 def look_at(data: LoggedDataset, suggestion: Suggestion, service: str, point: str) -> Look | None:
@@ -226,6 +232,7 @@ def assess(
         tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
         moved=moved,
         segments=() if suggested is None else _segments(evaluation, suggested, splits.certify, segments),
+        unlabelled="" if suggested is None else _unlabelled(evaluation, suggested, limits),
     )
     verdict = judge(case, limits)
     return Findings(
@@ -270,17 +277,22 @@ def _unlearnable(
         return "no decision has a quality score to learn from"
     if np.isnan(train.cost_usd).all():
         return "no decision has a known cost; set prices for its models"
-    if len(_learnable(train, actions)) < 2:
+    told = labels.told(logged.data)
+    if len(_learnable(train, actions, told)) < 2 <= len(_learnable(train, actions, np.ones_like(told))):
+        return labels.refusal(logged.data)
+    if len(_learnable(train, actions, told)) < 2:
         return f"fewer than two of the actions to choose among were taken {MIN_TAKEN} times or more"
     return None
 
 
-def _learnable(train: LoggedDataset, actions: Collection[str] | None) -> list[int]:
+def _learnable(train: LoggedDataset, actions: Collection[str] | None, told: Bools) -> list[int]:
+    """Actions that the rows know well enough; `told` (a,): of whose quality more is known than a judge's opinion."""
     counts = np.bincount(train.actions, minlength=len(train.action_names))
     return [
         number
         for number, name in enumerate(train.action_names)
         if name != OTHER
+        and told[number]
         and (actions is None or name in actions)
         and counts[number] >= MIN_TAKEN
         and counts[number] >= MIN_PROPENSITY * len(train)
@@ -289,10 +301,11 @@ def _learnable(train: LoggedDataset, actions: Collection[str] | None) -> list[in
 
 def _lesson(train: LoggedDataset, evaluation: Evaluation, columns: Sequence[int]) -> Lesson:
     quality, cost = evaluation.outcomes["quality"], evaluation.outcomes["cost_usd"]
+    outcome, known = labels.corrected(quality, WEIGHT_CAP)
     picked = list(columns)
     return Lesson(
         train.features,
-        doubly_robust_targets(train, train.quality, quality.model, quality.known)[:, picked],
+        doubly_robust_targets(train, outcome, quality.model, known)[:, picked],
         doubly_robust_targets(train, train.cost_usd, cost.model, cost.known)[:, picked],
         quality.model[:, picked],
         cost.model[:, picked],
@@ -408,6 +421,15 @@ def _tipping(evaluation: Evaluation, policy: Floats, limits: Limits) -> str:
     return f"; quality holds unless hidden causes shift the odds of a choice {least}"
 
 
+def _unlabelled(evaluation: Evaluation, policy: Floats, limits: Limits) -> str:
+    """How far decisions without a score could move the change of quality, if why they have none is not known."""
+    evidence = evaluation.outcomes["quality"]
+    if evaluation.labels_drawn or np.isnan(evidence.model).any():
+        return ""
+    low, high = labels.whatever_the_rest(evidence, policy, confidence=limits.confidence)
+    return f"; whatever the others would have got, quality changes by {100 * low:+.1f} to {100 * high:+.1f} points"
+
+
 def _segments(
     evaluation: Evaluation, policy: Floats, judged: Ints, segments: Mapping[str, Protected]
 ) -> tuple[Segment, ...]:
@@ -449,5 +471,8 @@ def _case(
         unsupported=1.0 if suggested is None else evaluation.unsupported(suggested),
         propensities_logged=data.propensities_logged,
         label_share=float(np.mean(~np.isnan(data.quality))),
+        label_sources=data.label_sources,
+        labels_drawn=evaluation.labels_drawn,
+        labels_needed=label_plan.smallest_budget(data.actions),
         admissible=suggestion.admissible,
     )

@@ -119,6 +119,20 @@ def judged(data: LoggedDataset) -> bool:
     return not np.isnan(data.judge).all()
 
 
+def told(data: LoggedDataset) -> Bools:
+    """(a,) actions of whose quality more is known than a judge's opinion; all where no judge has one."""
+    a = len(data.action_names)
+    if not judged(data):
+        return np.ones(a, dtype=np.bool_)
+    return label_counts(data.actions, data.quality, a) >= MIN_LABELS
+
+
+def refusal(data: LoggedDataset) -> str:
+    """Which actions a judge alone has judged, and how many labels would do."""
+    a = len(data.action_names)
+    return judged_alone(label_counts(data.actions, data.quality, a), data.action_names, np.ones((1, a)))
+
+
 def known_qualities(data: LoggedDataset) -> Floats:
     """(n,) qualities that may judge: those found out without having been drawn, where others were drawn, are NaN."""
     return np.where(data.label_probability == 0, np.nan, data.quality)
