@@ -16,7 +16,7 @@ import polars as pl
 from dashboard import figures, words
 from dashboard.axes import Axis
 from dashboard.figures import Unit
-from dashboard.records import Figure, FrontierPoint, PolicyRow
+from dashboard.records import CurvePoint, Figure, FrontierPoint, PolicyRow
 from dashboard.theme import Ink
 
 SCALES: dict[Unit, float] = {"quality": 100, "quality_change": 100}
@@ -66,10 +66,17 @@ def _mark(
     return [base.mark_rule(color=ink.muted, strokeDash=dash), name.encode(y=alt.value(7), text="text:N")]
 
 
-def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: str, ink: Ink) -> alt.LayerChart:
+def frontier(
+    rows: Sequence[FrontierPoint],
+    table: Sequence[PolicyRow],
+    colour: str,
+    ink: Ink,
+    curve: Sequence[CurvePoint] = (),
+) -> alt.LayerChart:
     """Cost against quality with both intervals; the suggestion in its verdict's colour, the baselines by their shapes.
 
-    What the shapes mean stands above the chart, in words; only today and the suggestion are named at their place."""
+    The curve of prices is a line in a band. What the shapes mean stands above the chart, in words; only today and the
+    suggestion are named at their place."""
     points = [("other", row.label, row.cost, row.quality) for row in rows if not row.chosen]
     points += [(row.policy, words.ROLES[row.policy], row.cost, row.quality) for row in table]
     data = pl.DataFrame(
@@ -94,13 +101,15 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
         alt.Tooltip("cost_text:N", title="Cost per 1,000"),
         alt.Tooltip("quality_text:N", title="Quality"),
     ]
-    left, right = _reach([*data["cost"], *data["cost_low"], *data["cost_high"]], 0.06)
+    left, right = _reach([*data["cost"], *data["cost_low"], *data["cost_high"], *_prices(curve)["cost"]], 0.06)
     across: dict[str, Any] = {
         "title": "Cost per 1,000 decisions, USD",
         "scale": alt.Scale(domain=[left, right + 0.1 * (right - left)], nice=False),
         "axis": ticks(ink, 6, grid=True),
     }
-    ends = _reach([*data["quality"], *data["quality_low"], *data["quality_high"]], 0.1)
+    prices = _prices(curve)
+    drawn = [frame[f"quality{end}"] for frame in (data, prices) for end in ("", "_low", "_high")]
+    ends = _reach([number for column in drawn for number in column], 0.1)
     upright: dict[str, Any] = {
         "title": "Quality, %",
         "scale": alt.Scale(domain=ends, nice=False),
@@ -124,7 +133,20 @@ def frontier(rows: Sequence[FrontierPoint], table: Sequence[PolicyRow], colour: 
     place: dict[str, Any] = {"align": "left", "dx": 9, "dy": -9, "fontSize": 12, "fontWeight": 600}
     halo = base.mark_text(**place, color=ink.page, stroke=ink.page, strokeWidth=4).encode(x=x, y=y, text="name:N")
     names = base.mark_text(**place, color=ink.text).encode(x=x, y=y, text="name:N")
-    return layered([costs, qualities, dots, halo, names], 340)
+    along = alt.Chart(prices).encode(x=x)
+    band = along.mark_area(color=ink.muted, opacity=0.15).encode(
+        y=alt.Y("quality_low:Q", **upright), y2="quality_high:Q"
+    )
+    line = along.mark_line(color=ink.muted, strokeWidth=1.5).encode(y=y, order="cost:Q")
+    return layered([*([band, line] if len(prices) else []), costs, qualities, dots, halo, names], 340)
+
+
+def _prices(curve: Sequence[CurvePoint]) -> pl.DataFrame:
+    """The curve from the cheapest point on."""
+    known = [at for at in curve if not at.cost.refused and not at.quality.refused]
+    rows = [{"cost": at.cost.span[0], **_ends("quality", at.quality, 100)} for at in known]
+    columns = ("cost", "quality", "quality_low", "quality_high")
+    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.Float64)).sort("cost")
 
 
 _FRONTIER = {

@@ -112,6 +112,15 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
+class CurvePoint:
+    """What a unit of quality worth `value_usd` would buy; the bounds are those of a band around all points at once."""
+
+    value_usd: float
+    cost: Figure
+    quality: Figure
+
+
+@dataclass(frozen=True)
 class EstimatorRow:
     estimator: str
     savings: Figure
@@ -186,6 +195,7 @@ class ServiceVerdict:
     plan: str
     costs: Costs | None = None
     """None: a run from before costs were at one price list."""
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -320,6 +330,10 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
         limits=Limits(float(limits["quality_margin"]), float(limits["confidence"]), _number(limits.get("latency_s"))),
         plan=str((data.get("plan") or {}).get("text") or ""),
         costs=_costs(data["costs"]) if data.get("costs") else None,
+        curve=tuple(
+            CurvePoint(float(row["value_usd"]), figure(row["cost_usd_per_1k"]), figure(row["quality"]))
+            for row in data.get("curve") or ()
+        ),
     )
 
 

@@ -200,7 +200,7 @@ def rules(data: RulesOfThumb) -> str:
     quality = figure(data.quality, "quality_change", "rules_quality_change")
     return (
         table(head, rows, numbers=2, label="rules")
-        + '<div class="rr rr-point"><p class="rr-note">Followed to the letter: saving per 1,000 decisions, and quality</p>'
+        + '<div class="rr rr-point"><p class="rr-note">Followed to the letter: saving per 1,000, and quality</p>'
         + f"{saving} {quality}</div>"
     )
 

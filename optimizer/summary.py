@@ -90,6 +90,14 @@ def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: st
             }
             for scored in lessons.frontier
         ],
+        "curve": [
+            {
+                "value_usd": at.value_usd,
+                "cost_usd_per_1k": estimate_json(scaled(at.cost_usd, 1000)),
+                "quality": estimate_json(at.quality),
+            }
+            for at in lessons.curve
+        ],
     }
 
 
@@ -130,6 +138,7 @@ def service_json(
         ],
         "points": [_point_json(data, findings, training["point"])],
         "frontier": training["frontier"],
+        "curve": training.get("curve", []),
         "estimators": [
             {
                 "estimator": name,

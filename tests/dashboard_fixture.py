@@ -174,6 +174,10 @@ def verdicts() -> Json:
             }
             for i in range(6)
         ],
+        curve=[
+            {"value_usd": 0.001 * 2**i, "cost_usd_per_1k": number(0.3 + 0.1 * i, 0.06), "quality": number(q, 0.03)}
+            for i, q in enumerate((0.65, 0.69, 0.71, 0.72))
+        ],
         estimators=[
             _estimator("DM", number(0.39, 0.05), number(0.011, 0.008), number(-0.38, 0.06)),
             _estimator("SNIPS", number(0.44, 0.13), number(0.016, 0.021), number(-0.45, 0.17)),

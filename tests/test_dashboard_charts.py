@@ -79,6 +79,18 @@ def test_frontier_tells_the_baselines_by_shape_and_gives_only_the_suggestion_a_c
     assert hues == {colour}
 
 
+def test_frontier_draws_the_curve_of_prices_as_a_line_in_its_band() -> None:
+    alpha = service("alpha")
+    chart = charts.frontier(alpha.frontier, alpha.table, "#000000", theme.LIGHT, alpha.curve)
+    kinds = [layer["mark"]["type"] for layer in spec(chart)["layer"]]
+    assert kinds[:2] == ["area", "line"]
+    drawn = [row for row in rows(chart) if set(row) == {"cost", "quality", "quality_low", "quality_high"}]
+    assert [row["quality"] for row in drawn] == pytest.approx([65, 69, 71, 72])
+    assert (drawn[0]["quality_low"], drawn[0]["quality_high"]) == pytest.approx((62, 68))
+    bare = charts.frontier(alpha.frontier, alpha.table, "#000000", theme.LIGHT)
+    assert "area" not in marks(bare)
+
+
 def test_refused_policy_is_not_drawn_as_a_point() -> None:
     delta = service("delta")
     chart = charts.frontier(delta.frontier, delta.table, theme.VERDICT_COLOURS["cannot_tell"], theme.LIGHT)

@@ -92,10 +92,16 @@ def _evidence(verdict: ServiceVerdict) -> None:
             "Both with their intervals: up is better, left is cheaper. What was tried too is measured on the decisions "
             "that chose the suggestion, everything else on the newer ones that judge it."
         )
+        if verdict.curve:
+            about += (
+                " The line is what a lower or higher price of quality would buy, exploratory: its band holds at all of "
+                "its points at once, but none of them was judged."
+            )
         st.html(parts.heading("Cost against quality", about))
         st.html(sections.marks(verdict))
         colour = theme.VERDICT_COLOURS[verdict.outcome]
-        st.altair_chart(charts.frontier(verdict.frontier, verdict.table, colour, frame.ink()), key="frontier")
+        chart = charts.frontier(verdict.frontier, verdict.table, colour, frame.ink(), verdict.curve)
+        st.altair_chart(chart, key="frontier")
     if not verdict.estimators:
         return
     st.html(
