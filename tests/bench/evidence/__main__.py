@@ -20,6 +20,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 from . import gate, learning, measure, peers, promises, work  # noqa: E402 (threads are pinned before numpy loads)
 
+PEERS = ("quickstart", "boosted", "skdr")
+"""obp with its quickstart's reward model, obp with gradient boosting, skdr-eval."""
 QUICK = (
     "coverage/synthetic/soft/1000",
     "coverage/synthetic/eps10/200",
@@ -38,11 +40,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cells", nargs="+", help="patterns of names; default: all")
     parser.add_argument("--logs", type=int, default=200, help="logs, or nights, of each cell")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--heads", nargs="*", default=["quickstart"], help="obp's: quickstart, boosted; none: no obp")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=["quickstart", "skdr"], help="none: no peer")
     parser.add_argument("--resamples", type=int, default=200, help="of obp's bootstrap; 0: no intervals")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--list", action="store_true")
     return parser.parse_args()
+
+
+def _asked(name: str, resamples: int) -> peers.Asked:
+    if name == "skdr":
+        return peers.Asked("skdr", resamples=resamples)
+    return peers.Asked("obp", "boosted" if name == "boosted" else "quickstart", resamples)
 
 
 def main() -> None:
@@ -54,8 +62,10 @@ def main() -> None:
     if arguments.list:
         print("\n".join(cell.name for cell in wanted))
         return
-    heads = [] if arguments.quick or peers.python("obp") is None else arguments.heads
-    asked = tuple(peers.Asked(kind, arguments.resamples) for kind in heads)
+    asked = () if arguments.quick else tuple(_asked(name, arguments.resamples) for name in arguments.peers)
+    for absent in {one.peer for one in asked if peers.python(one.peer) is None}:
+        print(f"no environment for {absent}: left out\n")
+    asked = tuple(one for one in asked if peers.python(one.peer) is not None)
     work.run(wanted, logs, store, folder=arguments.data, asked=asked, processes=arguments.processes)
     records = list(work.read(store))
     found, gates, lessons = measure.measures(records), gate.rates(records), learning.lessons(records)

@@ -103,9 +103,9 @@ def _accurate(
         records.append(record | {"seconds": ours.processor_seconds() - started, "peers": {}})
         given.append(peers.handed(stage, log, policies))
     for one in asked:
-        results = peers.ask("obp", given, one)
+        results = peers.ask(given, one)
         for record, result in zip(records, results, strict=True):
-            record["peers"][f"obp {one.heads}"] = {
+            record["peers"][one.title] = {
                 "seconds": result["seconds"],
                 "policies": dict(zip(wanted.policies, result["policies"], strict=True)),
             }

@@ -99,18 +99,18 @@ def _quality(
     return np.clip(quality, 0, 1), np.column_stack([place, noise]), hidden
 
 
-def nights(kind: Kind, judged: int, chunk: int, foil: bool) -> list[dict[str, Any]]:
+def nights(kind: Kind, judged: int, chunk: int, foil: bool, count: int = CHUNK) -> list[dict[str, Any]]:
     """A chunk of nights of one kind with `judged` decisions to judge and as many to choose by. With the foil each also
     asks obp's tuned estimator."""
     rng = np.random.default_rng([KINDS.index(kind), judged, chunk])
     one = service(kind, rng)
     with one_thread():
         models = _heads(one.scene, rng)
-        done = [_night(kind, one, models, judged, rng) for _ in range(CHUNK)]
+        done = [_night(kind, one, models, judged, rng) for _ in range(count)]
     results = [record for record, _ in done]
     if foil:
         asked = peers.Asked(resamples=300, names=("DRos",))
-        for record, answer in zip(results, peers.ask("obp", [given for _, given in done], asked), strict=True):
+        for record, answer in zip(results, peers.ask([given for _, given in done], asked), strict=True):
             low = answer["policies"][0]["DRos"][1] - answer["mean"]
             record["foil"] = bool(low >= -LIMITS.quality_margin)
     for number, record in enumerate(results):

@@ -33,13 +33,19 @@ _FOLDERS = {"obp": ("OBP_VENV", "/tmp/obp-venv"), "skdr": ("SKDR_VENV", "/tmp/sk
 
 @dataclass(frozen=True)
 class Asked:
-    """What a peer is asked for."""
+    """Which peer, and what for."""
 
+    peer: Peer = "obp"
     heads: Literal["quickstart", "boosted"] = "quickstart"
+    """Of obp: a logistic regression as in its quickstart, or gradient boosting."""
     resamples: int = 200
     """Of the bootstrap; 0: no intervals."""
     names: tuple[str, ...] = ()
     """Estimators; all of them if none is named."""
+
+    @property
+    def title(self) -> str:
+        return f"obp {self.heads}" if self.peer == "obp" else self.peer
 
 
 def python(peer: Peer) -> Path | None:
@@ -77,9 +83,10 @@ def handed(scene: Scene, log: Log, policies: Sequence[Floats]) -> Handed:
     )
 
 
-def ask(peer: Peer, logs: Sequence[Handed], asked: Asked) -> list[dict[str, Any]]:
+def ask(logs: Sequence[Handed], asked: Asked) -> list[dict[str, Any]]:
     """The peer's estimates of each policy's value, log by log: {"policies": [{name: [value, low, high]}], "seconds",
     "mean" reward}. Raises RuntimeError with the peer's last words if it fails."""
+    peer = asked.peer
     interpreter = python(peer)
     if interpreter is None:
         raise RuntimeError(f"no environment for {peer}; see {__name__}")

@@ -115,7 +115,11 @@ def measure(task: Task) -> list[Record]:
     n = int(size)
     if part == "gate":
         kind = next(kind for kind in gate.KINDS if kind == place[0])
-        return gate.nights(kind, n, task.chunk, foil=bool(task.asked) and n in NIGHTS)[: task.logs]
+        return gate.nights(kind, n, task.chunk, foil=_has_obp(task) and n in NIGHTS, count=task.logs)
     if part == "learning":
         return [learning.run(place[0], place[1], n, task.chunk, task.folder)]
     return measured.measure(task.cell.name, task.chunk, task.logs, task.folder, task.asked)
+
+
+def _has_obp(task: Task) -> bool:
+    return any(one.peer == "obp" for one in task.asked)
