@@ -18,7 +18,7 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from . import gate, learning, measure, peers, promises, work  # noqa: E402 (threads are pinned before numpy loads)
+from . import gate, learning, measure, peers, promises, speed, work  # noqa: E402 (threads are pinned before numpy loads)
 
 PEERS = ("quickstart", "boosted", "skdr")
 """obp with its quickstart's reward model, obp with gradient boosting, skdr-eval."""
@@ -69,13 +69,15 @@ def main() -> None:
     work.run(wanted, logs, store, folder=arguments.data, asked=asked, processes=arguments.processes)
     records = list(work.read(store))
     found, gates, lessons = measure.measures(records), gate.rates(records), learning.lessons(records)
-    kept = promises.promises(records, gates, lessons)
+    speeds = speed.speeds(records)
+    kept = promises.promises(records, gates, lessons, speeds)
     tables = [promises.table(kept), gate.table(gates), learning.table(lessons), measure.table(found)]
     print("\n\n".join(text for text in tables if text))
     result = {
         "promises": [vars(one) for one in kept],
         "gate": [vars(one) for one in gates],
         "learning": [{**vars(one), "values": {k: vars(v) for k, v in one.values.items()}} for one in lessons],
+        "speed": [vars(one) for one in speeds],
         "measures": measure.as_rows(found),
     }
     arguments.out.write_text(json.dumps(result, indent=1))

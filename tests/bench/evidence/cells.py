@@ -75,6 +75,8 @@ def _covered(stage: Scene, wanted: ours.Targets, n: int, logs: int, rng: np.rand
             shown["asymptotic"] = ours.change(found.outcomes[regime.metric], mine)
             if before is not None:
                 shown["certificate"] = ours.certificate(found, mine, before, policy[between.contexts], regime.metric)
+                if not regime.heavy:
+                    shown["smoothed"] = ours.smoothed(found, mine, change=True)
             if regime.confounded:
                 bounds = change_bounds(found.outcomes["quality"], mine, GAMMA, confidence=ours.CONFIDENCE)
                 shown["sensitivity"] = (shown["asymptotic"][0], bounds.low_limit, bounds.high_limit)
@@ -99,6 +101,8 @@ def _accurate(
         record = _judged(stage, wanted, log, found)
         for name, policy in wanted.policies.items():
             values = ours.points(found.outcomes[stage.regime.metric], policy[log.contexts])
+            if stage.regime.certifiable and not stage.regime.heavy:
+                values["smoothed"] = ours.smoothed(found, policy[log.contexts], change=False)
             record["policies"][name]["value"] = values
         records.append(record | {"seconds": ours.processor_seconds() - started, "peers": {}})
         given.append(peers.handed(stage, log, policies))

@@ -135,7 +135,7 @@ def _night(
     chooser, log = one.scene.draw(judged, rng), one.scene.draw(judged, rng)
     before, now = (_evaluation(kind, one, draw, models) for draw in (chooser, log))
     scores = [
-        (before.shrunk_change("quality", c[chooser.contexts]), before.shrunk_change("cost_usd", c[chooser.contexts]))
+        [float(np.mean(before.shrunk_change(metric, c[chooser.contexts]))) for metric in ("quality", "cost_usd")]
         for c in one.candidates
     ]
     inside = [k for k, (quality, cost) in enumerate(scores) if cost < 0 and quality >= -LIMITS.quality_margin]

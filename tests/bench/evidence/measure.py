@@ -1,7 +1,7 @@
 """Records in, measures out: RMSE, bias, coverage, width, effective decisions, seconds of every cell and estimate.
 
 Errors and coverage are about the truth in the population. A cell pools its target policies; `worst` is the coverage of
-the worst of them. Costs count in units of today's mean, so that RMSE of different cells can be averaged.
+the worst of them. Costs count in units of the world's mean, so that RMSE of different cells can be averaged.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from optimizer.dataset import Floats, LoggedDataset
 from optimizer.evidence import Evaluation, Metric, cross_fitted, held_out
 from optimizer.gate import Estimate
 from optimizer.ope import estimators
+from optimizer.ope.bounds import smoothed_change, smoothed_value
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import Evidence, doubly_robust, effective, today, weights
 from optimizer.ope.intervals import mean_interval
@@ -177,6 +178,12 @@ def certificate(
     if not isinstance(outcome, Estimate):
         return (value, float("nan"), float("nan"))
     return value, outcome.low, outcome.high
+
+
+def smoothed(found: Evaluation, policy: Floats, *, change: bool) -> tuple[float, float, float]:
+    """Bounds of the policy's value, or of its change, by logarithmic smoothing; no point."""
+    bound = smoothed_change if change else smoothed_value
+    return (float("nan"), *bound(found.outcomes["quality"], policy, confidence=CONFIDENCE))
 
 
 def processor_seconds() -> float:

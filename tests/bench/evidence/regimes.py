@@ -139,7 +139,7 @@ class Scene:
         world, regime = self.world, self.regime
         if regime.heavy:
             tail = np.exp(HEAVY_SPREAD * rng.normal(size=len(actions)) - HEAVY_SPREAD**2 / 2)
-            return np.asarray(world.cost_usd[contexts, actions] * np.minimum(tail, HEAVY_CAP))
+            return _in_means(world)[contexts, actions] * np.minimum(tail, HEAVY_CAP)
         outcome = _realised(world, contexts, actions, luck[0])
         if regime.retries:
             again = _realised(world, contexts, np.full(len(actions), _strongest(world)), luck[1])
@@ -214,13 +214,18 @@ def _strongest(world: World) -> int:
 def _mean_outcome(world: World, regime: Regime) -> Floats:
     quality = world.quality
     if regime.heavy:
-        return world.cost_usd * _mean_of_cut_lognormal(HEAVY_SPREAD, HEAVY_CAP)
+        return _in_means(world) * _mean_of_cut_lognormal(HEAVY_SPREAD, HEAVY_CAP)
     if not regime.retries:
         return quality
     again = quality[:, [_strongest(world)]]
     if world.chance:
         return quality + (1 - quality) * again
     return np.where(quality < 0.5, np.maximum(quality, again), quality)
+
+
+def _in_means(world: World) -> Floats:
+    """(N, a) cost in units of the mean over contexts and actions, so that errors compare between worlds."""
+    return np.asarray(world.cost_usd / world.cost_usd.mean())
 
 
 def _mean_of_cut_lognormal(spread: float, cap: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cells as measured
-from . import gate, learning, peers
+from . import gate, learning, peers, speed
 from .regimes import REGIMES
 from .worlds import NAMES, world
 
@@ -24,7 +24,8 @@ SIZES = (200, 1_000, 3_000, 20_000)
 ESTIMATED_SIZES = (1_000, 3_000)
 """Where propensities or label chances have to be estimated in every log."""
 NIGHTS = (1_000, 4_000)
-_CHUNKS = {"coverage": measured.CHUNK, "accuracy": measured.CHUNK, "gate": gate.CHUNK, "learning": 1}
+SPEED_LOGS = 3
+_CHUNKS = {"coverage": measured.CHUNK, "accuracy": measured.CHUNK, "gate": gate.CHUNK, "learning": 1, "speed": 1}
 
 Record = dict[str, Any]
 
@@ -61,6 +62,7 @@ def cells(patterns: Sequence[str], folder: Path | None) -> list[Cell]:
     names += [f"gate/{kind}/{n}" for kind in gate.KINDS for n in NIGHTS]
     names += ["gate/corner/20000", "gate/typical/20000"]
     names += [f"learning/{place}/{regime}/{n}" for place, regime, n in learning.cells(folder)]
+    names += [f"speed/synthetic/soft/{n}" for n in (100_000, 1_000_000)]
     return [Cell(name) for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -78,8 +80,9 @@ def run(
     tasks = []
     for cell in wanted:
         step = _CHUNKS[cell.part]
-        for chunk, first in enumerate(range(0, logs, step)):
-            size = min(step, logs - first)
+        most = min(logs, SPEED_LOGS) if cell.part == "speed" else logs
+        for chunk, first in enumerate(range(0, most, step)):
+            size = min(step, most - first)
             if any((cell.name, first + k) not in done for k in range(size)):
                 tasks.append(Task(cell, chunk, size, folder, asked))
     with store.open("a") as file:
@@ -116,6 +119,8 @@ def measure(task: Task) -> list[Record]:
     if part == "gate":
         kind = next(kind for kind in gate.KINDS if kind == place[0])
         return gate.nights(kind, n, task.chunk, foil=_has_obp(task) and n in NIGHTS, count=task.logs)
+    if part == "speed":
+        return [speed.run(n, task.chunk, _has_obp(task))]
     if part == "learning":
         return [learning.run(place[0], place[1], n, task.chunk, task.folder)]
     return measured.measure(task.cell.name, task.chunk, task.logs, task.folder, task.asked)
