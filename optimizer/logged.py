@@ -45,14 +45,14 @@ def to_dataset(decisions: pl.DataFrame, *, seed: int) -> Logged:
     last = len(names) - 1
     actions: Ints = np.array([place.get(a, last) for a in decisions["action"].to_list()], dtype=np.int64)
     features = np.asarray(decisions["features"].to_numpy(), dtype=np.float64)
+    time_ns = decisions["time_ns"].to_numpy().astype(np.int64)
     groups: Ints = decisions["group"].rank("dense").to_numpy().astype(np.int64)
     behaviour, complete = _logged_behaviour(decisions, actions, place)
     estimated = None
     if not complete.all():
-        estimated = estimate_behaviour(features, actions, groups, len(names), seed=seed)
+        estimated = estimate_behaviour(features, actions, groups, len(names), seed=seed, time_ns=time_ns)
         behaviour = _filled(behaviour, complete, estimated.probabilities, decisions["propensity"].to_numpy(), actions)
     latency, cut = _winsorised(_floats(decisions["latency_s"]))
-    time_ns = decisions["time_ns"].to_numpy().astype(np.int64)
     data = LoggedDataset(
         features=features,
         actions=actions,

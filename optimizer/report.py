@@ -245,6 +245,8 @@ def show(result: Record, as_json: bool) -> None:
     if as_json:
         print(to_json(result))
         return
+    from optimizer import propensity_text
+
     console = _console()
     for name, service in sorted(result["services"].items()):
         console.print()
@@ -257,7 +259,8 @@ def show(result: Record, as_json: bool) -> None:
             console.print(f"  {line}", markup=False)
         for line in reasons(service):
             console.print(f"  {line}", markup=False)
-        for line in [*fault_lines(service), *control_line(service), *partial_lines(service)]:
+        estimated = propensity_text.sentences(service.get("data", {}).get("behaviour"))
+        for line in [*fault_lines(service), *estimated, *control_line(service), *partial_lines(service)]:
             console.print(f"  {line}", markup=False)
         for line in refusals(service):
             console.print(f"  refused: {line}", markup=False)

@@ -96,7 +96,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class Bound:
     """feature <= at, or > at where `above`."""
 
     place: int
@@ -107,7 +107,7 @@ class _Bound:
         return np.asarray((features[:, self.place] > self.at) == self.above)
 
 
-Path = tuple[_Bound, ...]
+Path = tuple[Bound, ...]
 
 
 def explain(known: LoggedDataset, judged: LoggedDataset, policy: Policy, does: Floats) -> Rules:
@@ -123,8 +123,8 @@ def distil(features: Floats, chosen: Ints, judged: LoggedDataset, does: Ints) ->
     most eight rules, of at most three conditions."""
     choices: Ints = np.zeros(len(judged), dtype=np.int64)
     rules = []
-    for path, column in _merged(_leaves(features[:, : len(DENSE)], chosen)):
-        covered = np.all([np.ones(len(judged), bool), *(bound.holds(judged.features) for bound in path)], axis=0)
+    for path, column in merged(leaves(features[:, : len(DENSE)], chosen)):
+        covered = covers(path, judged.features)
         choices[covered] = column
         if covered.any():
             rules.append(_rule(path, column, covered, judged, does))
@@ -141,7 +141,7 @@ def words(rule: Rule | Mapping[str, Any]) -> str:
 def _rule(path: Path, column: int, covered: Bools, judged: LoggedDataset, does: Ints) -> Rule:
     counts = np.bincount(judged.actions[covered], minlength=len(judged.action_names))
     return Rule(
-        conditions=_conditions(path),
+        conditions=in_words(path),
         action=judged.action_names[column],
         share=float(covered.mean()),
         today=judged.action_names[int(counts.argmax())],
@@ -150,7 +150,7 @@ def _rule(path: Path, column: int, covered: Bools, judged: LoggedDataset, does: 
     )
 
 
-def _leaves(features: Floats, chosen: Ints) -> list[tuple[Path, int]]:
+def leaves(features: Floats, chosen: Ints) -> list[tuple[Path, int]]:
     """The paths of a tree grown on the named features, and the action of each."""
     if len(np.unique(chosen)) < 2:
         return [((), int(chosen[0]) if len(chosen) else 0)]
@@ -167,21 +167,29 @@ def _leaves(features: Floats, chosen: Ints) -> list[tuple[Path, int]]:
             return
         place = int(tree.feature[node])
         at = _sayable(DENSE[place], float(tree.threshold[node]))
-        walk(int(tree.children_left[node]), (*path, _Bound(place, at, above=False)))
-        walk(int(tree.children_right[node]), (*path, _Bound(place, at, above=True)))
+        walk(int(tree.children_left[node]), (*path, Bound(place, at, above=False)))
+        walk(int(tree.children_right[node]), (*path, Bound(place, at, above=True)))
 
     walk(0, ())
     return found
 
 
-def _merged(leaves: list[tuple[Path, int]]) -> list[tuple[Path, int]]:
+def covers(path: Path, features: Floats) -> Bools:
+    """(n,) which decisions the path leads to."""
+    inside: Bools = np.ones(len(features), dtype=np.bool_)
+    for bound in path:
+        inside &= bound.holds(features)
+    return inside
+
+
+def merged(found: list[tuple[Path, int]]) -> list[tuple[Path, int]]:
     """The same rules with fewer leaves: neighbours that choose alike become one."""
-    for first, second in pairwise(leaves):
+    for first, second in pairwise(found):
         (path, action), (other, same) = first, second
         if action == same and len(path) == len(other) and path[:-1] == other[:-1]:
-            place = leaves.index(first)
-            return _merged([*leaves[:place], (path[:-1], action), *leaves[place + 2 :]])
-    return leaves
+            place = found.index(first)
+            return merged([*found[:place], (path[:-1], action), *found[place + 2 :]])
+    return found
 
 
 def _sayable(name: str, at: float) -> float:
@@ -200,15 +208,15 @@ def _count(at: float) -> int:
     return int(round(count / digits) * digits)
 
 
-def _conditions(path: Path) -> tuple[str, ...]:
+def in_words(path: Path) -> tuple[str, ...]:
     """In words, one per feature, in the order of the tree; of several bounds the tighter ones."""
-    told: dict[int, list[_Bound]] = {}
+    told: dict[int, list[Bound]] = {}
     for bound in path:
         told.setdefault(bound.place, []).append(bound)
     return tuple(_said(DENSE[place], bounds) for place, bounds in told.items())
 
 
-def _said(name: str, bounds: Sequence[_Bound]) -> str:
+def _said(name: str, bounds: Sequence[Bound]) -> str:
     lows, highs = [b.at for b in bounds if b.above], [b.at for b in bounds if not b.above]
     low, high = max(lows) if lows else None, min(highs) if highs else None
     if name == "json_response":

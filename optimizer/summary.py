@@ -13,6 +13,7 @@ from optimizer.dataset import LoggedDataset
 from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
 from optimizer.gate import Estimate, Limits
 from optimizer.logged import Logged
+from optimizer.propensity_text import behaviour_json
 from optimizer.runtime import Model
 from optimizer.study import Findings, Lessons, PartOf, Suggestion
 
@@ -80,6 +81,7 @@ def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: st
         "refused": suggestion.refused,
         "limits": asdict(limits),
         "behaviour_accuracy": None if logged.estimated is None else logged.estimated.accuracy,
+        "behaviour": None if (found := logged.estimated) is None else behaviour_json(found, logged.data.action_names),
         "latency_cut_share": logged.latency_cut_share,
         "frontier": [
             {
@@ -165,6 +167,7 @@ def service_json(
             "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
             "propensity_faults": training.get("propensity_faults", []),
             "behaviour_accuracy": training["behaviour_accuracy"],
+            "behaviour": training.get("behaviour"),
             "splits": {"train": len(splits.train), "choose": len(splits.choose), "certify": len(splits.certify)},
             "latency_cut_share": training["latency_cut_share"],
             "latency_label": training["latency_label"],

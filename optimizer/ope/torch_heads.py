@@ -152,7 +152,7 @@ def _fresh(d: int, k: int, action_count: int, chance: torch.Generator) -> list[t
     import torch
 
     def layer(inputs: int, outputs: int, gain: float) -> torch.Tensor:
-        fresh = torch.randn(inputs, outputs, generator=chance) * (gain / inputs) ** 0.5
+        fresh: torch.Tensor = torch.randn(inputs, outputs, generator=chance) * (gain / inputs) ** 0.5
         fresh.requires_grad_()
         return fresh
 
