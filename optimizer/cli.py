@@ -559,7 +559,7 @@ def plan(
     if out is not None:
         planned_text.show_export(experiment.export(home, found[0], settings, out), out)
     elif labels:
-        planned_text.show_labels(found, budget, output, as_json)
+        planned_text.show_labels(found, home, budget, output, as_json)
     else:
         planned_text.show(found, as_json)
 

@@ -109,11 +109,13 @@ class PointSettings:
 @dataclass(frozen=True)
 class ServiceSettings:
     """What the user knows about a service. `incumbent`: the action it falls back to (None: the most frequent one).
-    `quality`: the score that counts (None: the most frequent one). `value_usd`: what one decision of full quality is
-    worth (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name."""
+    `quality`: the score that counts (None: the most frequent one). `judge`: the score in which a judge guesses it
+    (None: scores of the same name whose source is a judge). `value_usd`: what one decision of full quality is worth
+    (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name."""
 
     incumbent: str | None = None
     quality: str | None = None
+    judge: str | None = None
     value_usd: float | None = None
     limits: Limits = field(default_factory=Limits)
     segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
@@ -366,6 +368,7 @@ DISCOUNT: Mapping[str, Reader] = {
 SERVICE: Mapping[str, Reader] = {
     "incumbent": _text,
     "quality": _text,
+    "judge": _text,
     "value_usd": _number("USD above 0", lambda number: number > 0),
 }
 LIMITS: Mapping[str, Reader] = {

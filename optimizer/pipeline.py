@@ -18,7 +18,7 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, looks, one_list, runs, segments
+from optimizer import bundle, looks, one_list, planned_labels, runs, segments
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
@@ -195,13 +195,17 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
     quality_names = {
-        name: quality_name(scores.filter(pl.col("service") == name), settings.service(name).quality)
+        name: quality_name(
+            scores.filter(pl.col("service") == name), settings.service(name).quality, settings.service(name).judge
+        )
         for name in calls["service"].drop_nulls().unique().sort().to_list()
     }
     prices = home_prices(home, settings.prices, settings.discounts)
     price_list = one_list.newest(prices)
     calls = one_list.with_one_list(calls, prices, price_list.at)
-    decisions = segments.marked(find_decisions(calls, scores, quality_names), carried)
+    judge_names = {name: settings.service(name).judge for name in quality_names}
+    decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names), carried)
+    decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
     about = {
         "snapshot": snapshot,
         "calls": len(calls),

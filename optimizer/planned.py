@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ingest.errors import UsageError, WorkError
-from optimizer import bundle, label_plan, runs
+from optimizer import bundle, label_plan, planned_labels, runs
 from optimizer.config import nearest
 from optimizer.dataset import CERTIFY, Floats, Ints, LoggedDataset
 from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
@@ -201,9 +201,18 @@ def exploration_json(question: Question) -> dict[str, Any]:
     }
 
 
-def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
-    """What `retroute plan --labels --json` says of a service. Raises UsageError for a budget below the floors."""
-    unscored = np.flatnonzero(np.isnan(question.data.quality))
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Which decisions of a service to have scored: what `retroute plan --labels --json` says, and what a home keeps."""
+
+    said: Mapping[str, Any]
+    plan: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=planned_labels.COLUMNS))
+
+
+def labels_of(question: Question, budget: int | None) -> Labels:
+    """The plan for a service. A judge's score is none. Raises UsageError for a budget below the floors."""
+    lacking = np.isnan(question.data.quality) | question.data.judge_only
+    unscored = np.flatnonzero(lacking)
     said: dict[str, Any] = {
         "verdict": question.verdict,
         "run_id": question.run_id,
@@ -217,9 +226,9 @@ def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
         "refused": None,
     }
     if not question.open or not len(unscored):
-        return said
+        return Labels(said)
     if (refused := question.unplannable()) is not None:
-        return {**said, "refused": refused.reason}
+        return Labels({**said, "refused": refused.reason})
     evidence = question.evaluation().outcomes["quality"]
     spread = label_plan.spreads(evidence)
     policy = question.policy()
@@ -233,11 +242,12 @@ def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
     actions: Ints = question.data.actions[unscored]
     wanted = wanted_half_width(question.quality, question.limits)
     if budget is None:
-        least = MIN_LABEL_SHARE * rows - (rows - len(unscored))  # what the gate asks for
-        budget = max(int(np.ceil(least)), label_plan.smallest_budget(actions))
+        budget = label_plan.smallest_budget(actions)
         if known:
             enough = label_plan.smallest_sufficient(needs[unscored], actions, wanted, settled, rows, judged, z)
             budget = max(budget, enough)
+        else:  # half of all, as the gate asks for of scores that nobody drew
+            budget = max(budget, int(np.ceil(MIN_LABEL_SHARE * rows - (rows - len(unscored)))))
     budget = min(budget, len(unscored))
     try:
         plan = label_plan.plan(
@@ -245,8 +255,7 @@ def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
         )
     except ValueError as error:
         raise UsageError(f"{question.service}: {error}", "Give a larger --budget, or none.") from None
-    return {
-        **said,
+    said |= {
         "budget": len(plan.picked),
         "half_width": plan.half_width if known else None,
         "wanted_half_width": wanted if known else None,
@@ -255,6 +264,16 @@ def labels_json(question: Question, budget: int | None) -> dict[str, Any]:
             for row in plan.picked
         ],
     }
+    chances, drawn = np.ones(rows), np.zeros(rows, dtype=np.bool_)
+    chances[unscored], drawn[unscored[plan.picked]] = plan.probabilities, True
+    seen = {
+        "service": [question.service] * rows,
+        "trace_id": list(question.trace_ids),
+        "probability": chances,
+        "drawn": drawn,
+        "scored": ~lacking,
+    }
+    return Labels(said, pl.DataFrame(seen, schema=planned_labels.COLUMNS))
 
 
 def _normal(confidence: float) -> float:
@@ -264,15 +283,18 @@ def _normal(confidence: float) -> float:
 
 
 def write_labels(file: Path, services: Mapping[str, Mapping[str, Any]]) -> int:
-    """The traces to score as CSV that `retroute scores import` reads once `value` is filled in; how many."""
+    """The traces to score as CSV that `retroute scores import` reads once `value` is filled in; how many.
+
+    The source is written down: under the judge's name a score without one would be the judge's.
+    """
     rows = [
-        (name, trace["trace_id"], said["name"] or "quality", "", f"{trace['probability']:.6f}")
+        (name, trace["trace_id"], said["name"] or "quality", "", "human", f"{trace['probability']:.6f}")
         for name, said in services.items()
         for trace in said["traces"]
     ]
     try:
         with file.open("w", newline="", encoding="utf-8") as handle:
-            csv.writer(handle).writerows([("service", "trace_id", "name", "value", "probability"), *rows])
+            csv.writer(handle).writerows([("service", "trace_id", "name", "value", "source", "probability"), *rows])
     except OSError as error:
         raise WorkError(f"cannot write {file}: {error.strerror or error}") from None
     return len(rows)

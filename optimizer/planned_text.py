@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optimizer import report
+import polars as pl
+
+from optimizer import planned_labels, report
 from optimizer.exploration import UNTRIED_LOSS
-from optimizer.planned import Question, exploration_json, labels_json, write_labels
+from optimizer.planned import Question, exploration_json, labels_of, write_labels
 
 
 def show(found: Sequence[Question], as_json: bool) -> None:
@@ -18,12 +20,16 @@ def show(found: Sequence[Question], as_json: bool) -> None:
     _print(said, [exploration_lines(name, one) for name, one in said.items()], as_json)
 
 
-def show_labels(found: Sequence[Question], budget: int | None, output: Path | None, as_json: bool) -> None:
-    """Prints how many decisions to have scored, and writes the list of their traces."""
-    said = {question.service: labels_json(question, budget) for question in found}
+def show_labels(found: Sequence[Question], home: Path, budget: int | None, output: Path | None, as_json: bool) -> None:
+    """Prints how many decisions to have scored, and writes the list of their traces; the home then remembers how likely
+    each was to be on it."""
+    plans = {question.service: labels_of(question, budget) for question in found}
+    said = {name: plan.said for name, plan in plans.items()}
     lines = [label_lines(name, one) for name, one in said.items()]
     if output is not None:
         lines.append([f"{write_labels(output, said):,} traces in {output}: fill in value, then retroute scores import"])
+        if plans:
+            planned_labels.keep(home, pl.concat(plan.plan for plan in plans.values()))
     elif any(one["traces"] for one in said.values()):
         lines.append(["-o FILE.csv writes the list of their traces."])
     _print(said, lines, as_json)

@@ -59,6 +59,7 @@ cache_write = 0.2
 [services.assistant]
 incumbent = "big"
 quality = "quality"
+judge = "helpfulness"
 value_usd = 0.02
 
 [services.assistant.limits]
@@ -102,6 +103,7 @@ def test_every_documented_key_is_read(tmp_path):
     assert (second.provider, second.cache_read, second.cache_write, second.valid_from) == ("x", 0.1, 0.2, None)
     assistant = settings.service("assistant")
     assert (assistant.incumbent, assistant.quality, assistant.value_usd) == ("big", "quality", 0.02)
+    assert assistant.judge == "helpfulness"
     assert assistant.limits == Limits(quality_margin=0.02, confidence=0.9, latency_s=1.0)
     assert assistant.segments["premium"] == config.SegmentSettings("customer.plan", ("gold", "platinum"), 0.05)
     assert assistant.points["first"].actions == ("big", "small")
