@@ -11,26 +11,24 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
-from ingest import otlp, wal
+from ingest import wal
 from ingest.declared import declare_scales
 from ingest.errors import AppError, WorkError
 from ingest.known_ids import KnownIds
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
+from ingest.portions import PORTION_BYTES, Portion, PortionReader, Portions, TableRows
+from ingest.portions_child import PortionsChild
 from ingest.repricing import Tariff
-from ingest.rows import Batch
-from ingest.scores import ScoreError, parse_scores
 from ingest.settler import portions, schemas, settle_held, settle_traces, tables
 from ingest.upkeep import Retention, Upkeep
 from ingest.waiting import Arrival, RecordedApart, Waiting
-from ingest.wal import Position, Record, WalReader
+from ingest.wal import Position
 
 log = logging.getLogger(__name__)
-
-READ_BYTES = 16 << 20
-"""At most about so much of the WAL is held at once."""
 
 TRACES_A_TIME = 1000
 """Traces settled in one transaction."""
@@ -42,22 +40,33 @@ _NAP_S = 0.02
 _ECHO_NS = 24 * 3600 * 10**9
 """Two accounts of one call arrive within so long."""
 
-TableRows = dict[str, list[tuple[object, ...]]]
 Say = Callable[[Mapping[str, object]], None]
 
 
-def run(home: Path, options: ConverterOptions, stop: Callable[[], bool], say: Say = lambda _: None) -> None:
+def run(
+    home: Path,
+    options: ConverterOptions,
+    stop: Callable[[], bool],
+    say: Say = lambda _: None,
+    *,
+    apart: bool = False,
+) -> None:
     """Converts until `stop()`; then what is in the WAL by then is stored and every trace settled.
 
     A lake that cannot be written is opened again after a while: the WAL keeps what is not in it. `say` is told the
-    state for health whenever it changes. Raises HomeError when another process writes to the home's lake, or a newer
-    version wrote its WAL; WorkError when the lake cannot be written although it is time to stop.
+    state for health whenever it changes. `apart`: a process of its own reads the WAL. Raises HomeError when another
+    process writes to the home's lake, or a newer version wrote its WAL; WorkError when the lake cannot be written
+    although it is time to stop.
     """
     trouble = False
     while True:
         try:
-            with Lake.open(home, write=True) as lake:
-                Converter(lake, home / "wal", options, say=say).run(stop)
+            with ExitStack() as stack:
+                child = (
+                    stack.enter_context(PortionsChild(home)) if apart else None
+                )  # it starts while the lake is opened
+                lake = stack.enter_context(Lake.open(home, write=True))
+                Converter(lake, home / "wal", options, say=say, child=child).run(stop)
             return
         except (AppError, OSError) as problem:
             if stop() or not (trouble or isinstance(problem, WorkError | OSError)):
@@ -81,6 +90,7 @@ class Converter:
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         say: Say = lambda _: None,
+        child: PortionsChild | None = None,
     ) -> None:
         self._lake = lake
         self._folder = folder
@@ -93,8 +103,14 @@ class Converter:
         declare_scales(lake, options.scales)
         number, position = lake.query("last_batch").row(0)
         self._batch = int(number)
-        self._reader = WalReader(folder, Position.parse(position) if position else Position.START)
-        self._damaged = 0
+        start = Position.parse(position) if position else Position.START
+        self._portions: Portions
+        if child is None:
+            self._portions = PortionReader(folder, start, self._batch, clock)
+        else:
+            child.begin(start, self._batch, self._types)
+            self._portions = child
+        self._skipped_bytes = 0
         retention = Retention(options.retention_days, options.contents_days)
         self._upkeep = Upkeep(lake, retention, clock, monotonic)
         known = KnownIds(lake.query("trace_keys")["key"].to_numpy())
@@ -120,46 +136,46 @@ class Converter:
     def _round(self, stop: Callable[[], bool]) -> bool:
         """Stores a part of the log and settles what is quiet; whether it is time to end."""
         started = time.monotonic()
-        stopping = stop()
-        records = self._reader.read(READ_BYTES)
-        drained = sum(len(record.body) for _, record in records) < READ_BYTES
-        rows = self._converted(records) if records else {}
-        last_ns = self._clock() if drained else records[-1][1].received_ns
-        everything = stopping and drained
+        stopping = self._portions.idle and stop()
+        portion = self._portions.read()
+        self._note(portion)
         quiet = self._waiting.quiet(
-            last_ns, self._monotonic(), self._options.quiet_s, drained=drained, everything=everything
+            portion.until_ns,
+            self._monotonic(),
+            self._options.quiet_s,
+            drained=portion.drained,
+            everything=stopping and portion.drained,
         )
-        self._store(rows, records[-1][0] if records else None, quiet)
-        if drained:
+        self._store(portion, quiet)
+        if portion.drained:
             self._finish_writing()
         if self._tariff.changed():
             self._finish_writing()
             self._tariff.take(self._clock)
         self._upkeep.work()
-        while drained and not stopping and time.monotonic() - started < self._options.commit_s:
-            if wal.backlog_bytes(self._folder) > READ_BYTES // 4:
+        if portion.drained and not stopping:
+            self._rest(started + self._options.commit_s, stop)
+        return stopping and portion.position is None
+
+    def _rest(self, until_s: float, stop: Callable[[], bool]) -> None:
+        """Waits for the next commit to be due."""
+        while time.monotonic() < until_s and not stop():
+            if wal.backlog_bytes(self._folder) > PORTION_BYTES // 4:
                 break  # so much is best begun with at once
             time.sleep(_NAP_S)
-            stopping = stop()
-        return stopping and not records
 
-    def _converted(self, records: Sequence[tuple[Position, Record]]) -> TableRows:
-        """The rows of one commit."""
-        batch = Batch(self._batch + 1)
-        self._report_damage(batch)
-        for _, record in records:
-            try:
-                _add(batch, record)
-            except (otlp.DecodeError, ScoreError) as problem:  # the receiver refuses these; an older one may not have
-                _reject(batch, record.received_ns, str(problem))
-        self._batch = batch.number
-        self._waiting.arrived(batch.arrivals, self._monotonic())
-        self._apart.note(batch.arrivals)
-        return batch.finished(str(records[-1][0]))
+    def _note(self, portion: Portion) -> None:
+        """Learns what a portion brings."""
+        self._batch = portion.number
+        self._waiting.arrived(portion.arrivals, self._monotonic())
+        self._apart.note(portion.arrivals)
+        if portion.skipped_bytes > self._skipped_bytes:
+            self._skipped_bytes = portion.skipped_bytes
+            self._say({"damaged_wal_bytes": self._skipped_bytes})
 
-    def _store(self, rows: TableRows, position: Position | None, quiet: Sequence[str]) -> None:
-        """Commits rows and the position after them, together with what can be settled from memory; settles the rest of
-        the quiet traces from the lake."""
+    def _store(self, portion: Portion, quiet: Sequence[str]) -> None:
+        """Commits a portion, together with what can be settled from memory; settles the rest of the quiet traces from
+        the lake."""
         held: dict[str, Arrival] = {}
         stored: list[str] = []
         for trace_id in quiet:
@@ -168,24 +184,24 @@ class Converter:
                 stored.append(trace_id)
             else:
                 held[trace_id] = whole
+        rows, files, position = portion.rows, portion.files, portion.position
         sizes = {trace_id: len(arrival.spans) + len(arrival.events) for trace_id, arrival in held.items()}
         for ids in portions(held, sizes) if held else [[]]:
             settled = settle_held({id_: held[id_] for id_ in ids}, self._batch, self._tariff.prices, self._clock())
-            for name, found in settled.by_table().items():
-                rows[name] = [*rows.get(name, ()), *found]
-            self._write(rows, position)
+            self._write(_joined(rows, settled.by_table()), files, position)
             self._waiting.settled(ids)
-            rows, position = {}, None
+            rows, files, position = {}, {}, None
         for at in range(0, len(stored), TRACES_A_TIME):
             self._settle_stored(stored[at : at + TRACES_A_TIME])
         if quiet:
             self._tariff.keep()
 
-    def _write(self, rows: TableRows, position: Position | None) -> None:
+    def _write(self, rows: TableRows, files: Mapping[str, Path], position: Position | None) -> None:
         """Commits in a thread of its own, one commit at a time: the next rows are made meanwhile."""
-        if found := tables(self._types, rows):
+        found = tables(self._types, rows)
+        if found or files:
             self._finish_writing()
-            self._writing = self._writer.submit(self._lake.write, found), position
+            self._writing = self._writer.submit(self._lake.write, found, files=files), position
 
     def _finish_writing(self) -> None:
         """Waits for the commit at work, and lets go of the part of the log that it stored."""
@@ -208,42 +224,6 @@ class Converter:
         self._upkeep.committed()
         self._waiting.settled(trace_ids)
 
-    def _report_damage(self, batch: Batch) -> None:
-        """Damaged parts of the log are copied before the log is released, and show in the lake as rejected."""
-        for part in self._reader.damage[self._damaged :]:
-            kept = wal.quarantine(self._folder, part)
-            size = part.end - part.start
-            if part.torn:
-                log.warning("%d bytes of a write cut short are in %s", size, kept)
-                continue
-            said = f"{size} bytes of the write-ahead log were damaged; they are kept in {kept.name}"
-            log.error("%s", said)
-            _reject(batch, self._clock(), said)
-        self._damaged = len(self._reader.damage)
-        if self._damaged:
-            self._say({"damaged_wal_bytes": self._reader.skipped_bytes})
 
-
-def _reject(batch: Batch, received_ns: int, problem: str) -> None:
-    minute = batch.minute(received_ns)
-    minute.rejected += 1
-    minute.problem = minute.problem or problem
-
-
-def _add(batch: Batch, record: Record) -> None:
-    """Adds all of one record, or raises and adds nothing but its being there."""
-    minute = batch.minute(record.received_ns)
-    minute.requests += 1
-    if record.kind == "scores":
-        for score in parse_scores(record.body, record.received_ns):
-            batch.add_score(score, record.received_ns)
-        return
-    found = otlp.decode(record.body, record.kind, record.encoding)
-    minute.spans += len(found.spans)
-    minute.logs += len(found.logs)
-    minute.metric_points += found.metric_points
-    minute.rejected += found.rejected
-    minute.redacted.update(found.redacted)
-    minute.problem = minute.problem or next(iter(found.problems), None)
-    batch.add_spans(found.spans, record.received_ns)
-    batch.add_logs(found.logs, record.received_ns)
+def _joined(rows: TableRows, more: TableRows) -> TableRows:
+    return {name: [*rows.get(name, ()), *more.get(name, ())] for name in (*rows, *(more.keys() - rows.keys()))}

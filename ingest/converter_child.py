@@ -32,26 +32,25 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 30.0  # before a dead child is replaced
 _HEALTHY_S = 60.0  # of life, after which waits start small again
 _SWITCH_S = 0.0005
 """The thread that commits asks for Python's lock at each task of DuckDB's; it would wait the usual 5 ms for it."""
-_COLLECT = (50_000, 20, 100)
-"""A batch makes some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
-_NICE = 5
-"""What the child gives way by. Clients wait for the receiver and nobody for the converter, whose work waits in the log:
-where both want the processors, the receiver gets three quarters of them instead of half."""
+_NICE = 8
+"""What the child, and its own, give way by. Clients wait for the receiver and nobody for the converter, whose work
+waits in the log: where all want the processors, the receiver gets three quarters of them instead of a third."""
 
 
 def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
     """The child's main function."""
     os.nice(_NICE)
     sys.setswitchinterval(_SWITCH_S)
-    gc.set_threshold(*_COLLECT)
-    from ingest import converter  # the lake's libraries stay out of the receiver's process
+    from ingest import converter, portions_child  # the lake's libraries stay out of the receiver's process
+
+    gc.set_threshold(*portions_child.COLLECT)
 
     def say(state: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):  # the parent is gone
             parent.send(dict(state))
 
     try:
-        converter.run(Path(home), options, parent.poll, say)
+        converter.run(Path(home), options, parent.poll, say, apart=True)
     except AppError as error:
         print(f"converter: {error.message}", file=sys.stderr)
         sys.exit(1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ingest import scales
+from ingest.arrow_tables import table
 from ingest.lake import Lake
 from ingest.scales import Scale
-from ingest.settler import table
 
 
 def declare_scales(lake: Lake, declared: tuple[Scale, ...]) -> None:

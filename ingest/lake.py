@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ import pyarrow as pa
 from ingest import pins, queries
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.home import open_home
-from ingest.lake_files import sync, write_file
+from ingest.lake_files import data_folder, registrable, sync, write_file
 
 PATIENCE_S = 5.0
 """How long a busy catalogue or another writer is waited for."""
@@ -222,10 +222,16 @@ class Lake:
         pins.unpin(self._folder, name)
 
     def write(
-        self, rows: Mapping[str, pa.Table], *, replace_traces: Sequence[str] = (), costs: pa.Table | None = None
+        self,
+        rows: Mapping[str, pa.Table],
+        *,
+        files: Mapping[str, Path] = {},
+        replace_traces: Sequence[str] = (),
+        costs: pa.Table | None = None,
     ) -> None:
-        """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name.
-        `costs` (trace_id, span_id, cost_usd, unpriced, price) take the place of those of settled calls.
+        """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name,
+        and a file that `lake_files` wrote. `costs` (trace_id, span_id, cost_usd, unpriced, price) take the place of
+        those of settled calls.
 
         The rows are noted as of the clock's day, which retention goes by. Raises WorkError when the lake cannot be
         written; nothing is changed then, unless the very end of the transaction failed: who goes on must ask the lake
@@ -234,7 +240,8 @@ class Lake:
         started = time.time() - 1.0
         day = datetime.fromtimestamp(self._clock() / 1e9, UTC).date()
         apart = {table: found for table, found in rows.items() if self._has_file(table, found)}
-        files = self._files(apart, day)
+        taken = [*files.items(), *self._files(apart, day).items()]
+        self._sync({path for _, file in taken for path in (file, file.parent)})
 
         def transaction() -> None:
             with self._transaction():
@@ -252,36 +259,39 @@ class Lake:
                         "where settled_calls.trace_id = i.trace_id and settled_calls.span_id = i.span_id"
                     )
                     self._connection.unregister("incoming")
-                for table, file in files.items():
+                for table, file in taken:
                     self._connection.execute(
                         f"call ducklake_add_data_files('lake', '{table}', $file, hive_partitioning => true)",
                         {"file": str(file)},
                     ).fetchall()
                 for table, found in rows.items():
-                    if found.num_rows and table not in files:
+                    if found.num_rows and table not in apart:
                         self._connection.register("incoming", found)
                         has = "day" in found.column_names
                         stamped = f"* replace (date '{day}' as day)" if has else f"*, date '{day}' as day"
                         self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
                 changed = _PER_TRACE if replace_traces or costs is not None else ()
-                self._sync_files([*(rows.keys() - files.keys()), *changed], started)
+                self._sync_files([*(rows.keys() - apart.keys()), *changed], started)
 
         self._work(transaction)
 
     def _has_file(self, table: str, rows: pa.Table) -> bool:
-        """Whether rows go into a file of ours. The lake reads a day from a file's path, and would read more from that
-        of a home with an equals sign."""
+        """Whether rows go into a file of ours."""
         many = rows.num_rows > (0 if table in _WITH_TEXTS else INLINED_ROWS)
-        return many and table in _DAILY and "=" not in str(self._folder)
+        return many and table in _DAILY and registrable(self._folder)
 
     def _files(self, rows: Mapping[str, pa.Table], day: date) -> dict[str, Path]:
         """Files of the rows by table. They become part of the lake with a transaction, or are swept away later."""
-        root = self._folder / "data" / "main"
-        try:
-            return {table: write_file(root / table, found, self.schema(table), day) for table, found in rows.items()}
-        except OSError as problem:
-            raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
+        with self._writing():
+            return {
+                table: write_file(data_folder(self._folder) / table, found, self.schema(table), day)
+                for table, found in rows.items()
+            }
+
+    def _sync(self, paths: Iterable[Path]) -> None:
+        with self._writing():
+            sync(paths)
 
     def compact(self, below_bytes: int | None = None) -> None:
         """Moves rows kept in the catalogue to files, and joins files, or only those below a size. Readers notice
@@ -292,7 +302,7 @@ class Lake:
             self._work(lambda: self._connection.execute("call ducklake_rewrite_data_files('lake')"))
         limit = "" if below_bytes is None else f", max_file_size => {below_bytes}"
         self._work(lambda: self._connection.execute(f"call ducklake_merge_adjacent_files('lake'{limit})"))
-        self._sync_files([path.name for path in (self._folder / "data" / "main").glob("*")], started)
+        self._sync_files([path.name for path in data_folder(self._folder).glob("*")], started)
 
     def expire(self, keep: int, keep_s: float, at_most: int) -> int:
         """Forgets old snapshots: the number. Those stay that are pinned, the newest `keep`, and of the newest `at_most`
@@ -360,8 +370,14 @@ class Lake:
         return int(found[0][0])
 
     def _work(self, action: Callable[[], T]) -> T:
-        try:
+        with self._writing():
             return self._run(action)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What fails inside of this is told as WorkError."""
+        try:
+            yield
         except (duckdb.Error, OSError) as problem:
             raise WorkError(f"the lake in {self._folder} cannot be written: {_said(problem)}") from problem
 
@@ -403,7 +419,7 @@ class Lake:
 
     def _sync_files(self, tables: Sequence[str], since_s: float) -> None:
         for table in set(tables):
-            root = self._folder / "data" / "main" / table
+            root = data_folder(self._folder) / table
             if not root.is_dir():
                 continue
             touched = False

@@ -17,9 +17,14 @@ _TEXTS = frozenset(
 """Columns that nobody asks for by value: least and greatest of them would only swell the catalogue."""
 
 
+def data_folder(lake: Path) -> Path:
+    """Where the files of a lake are, in a folder for each table."""
+    return lake / "data" / "main"
+
+
 def write_file(folder: Path, rows: pa.Table, schema: pa.Schema, day: date) -> Path:
-    """A new file, synced, with a day's rows of the table that has this folder and schema; columns that the rows lack
-    are null. Nothing knows of it yet. Raises OSError."""
+    """A new file, not synced, with a day's rows of the table that has this folder and schema; columns that the rows
+    lack are null. Nothing knows of it yet. Raises OSError."""
     of_day = folder / f"day={day}"
     if not of_day.is_dir():
         of_day.mkdir(parents=True, exist_ok=True)
@@ -29,8 +34,13 @@ def write_file(folder: Path, rows: pa.Table, schema: pa.Schema, day: date) -> Pa
     told = [name for name in schema.names if name not in _TEXTS]
     whole = pa.Table.from_arrays(columns, schema=schema)
     pq.write_table(whole, file, compression="zstd", compression_level=3, write_statistics=told)
-    sync([file, of_day])
     return file
+
+
+def registrable(folder: Path) -> bool:
+    """Whether the lake can take over files in a folder. It reads their day from the path, and would read more from one
+    with an equals sign in the home's."""
+    return "=" not in str(folder)
 
 
 def sync(paths: Iterable[Path | str]) -> None:

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
+from ingest.arrow_tables import table
 from ingest.dialects.facts import Content
 from ingest.found import Found
 from ingest.lake import Lake
@@ -50,21 +51,6 @@ def schemas(lake: Lake) -> Schemas:
 def tables(types: Schemas, rows: Mapping[str, Sequence[tuple[object, ...]]]) -> dict[str, pa.Table]:
     """Rows by table, as `Lake.write` wants them."""
     return {name: table(types[name], _COLUMNS[name], found) for name, found in rows.items() if found}
-
-
-def table(schema: pa.Schema, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Row tuples as an Arrow table with the lake's types."""
-    types = [schema.field(name).type for name in columns]
-    listed = zip(*rows, strict=True) if rows else ((),) * len(columns)
-    arrays = [_array(values, kind) for values, kind in zip(listed, types, strict=True)]
-    return pa.Table.from_arrays(arrays, names=list(columns))
-
-
-def _array(values: tuple[object, ...], kind: pa.DataType) -> pa.Array:
-    """Most columns of most commits hold nothing: that is seen in a tenth of the time it takes to convert them."""
-    if values and values[0] is None and values.count(None) == len(values):
-        return pa.nulls(len(values), kind)
-    return pa.array(values, type=kind)
 
 
 @dataclass

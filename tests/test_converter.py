@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from otlp_traces import SECOND, START, agent, chat, log, logs_body, span, span_id, tool, trace_id, traces_body
 
-from ingest import converter, settler, upkeep, wal
+from ingest import converter, portions, settler, upkeep, wal
 from ingest.converter import Converter
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
@@ -175,7 +175,8 @@ def test_a_trace_waits_until_it_is_quiet(home: Path) -> None:
 
 
 def test_much_that_waits_is_not_left_until_the_next_commit_is_due(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(converter, "READ_BYTES", 4)
+    monkeypatch.setattr(converter, "PORTION_BYTES", 4)
+    monkeypatch.setattr(portions, "PORTION_BYTES", 4)
     asked = itertools.count()
 
     def stop() -> bool:
