@@ -273,3 +273,13 @@ def test_structures_are_found_however_they_begin(value: object) -> None:
 @given(st.recursive(st.one_of(st.none(), st.integers(), st.text(), st.binary()), lambda inner: st.lists(inner)))
 def test_odd_values_become_json_as_ordinary_ones_do(value: object) -> None:
     assert values.dumps(value) == values._dumps_odd(value)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40), st.sampled_from(["None", " null ", "UNDEFINED\t", "nix", "Nobody", "\x1c", "ünull"])
+    )
+)
+def test_a_text_that_cannot_mean_nothing_is_known_by_its_first_letter(given_text: str) -> None:
+    means_nothing = given_text.strip().lower() in {"", "none", "null", "undefined"}
+    assert values.text(given_text) == (None if means_nothing else given_text)
