@@ -2,8 +2,10 @@
 value of every policy is known.
 
 A log is drawn with repetition from 70 % of a world's contexts; policies are valued on the other 30 %, which no log ever
-shows. Sessions are contexts, so that the study splits by prompt. "Gated" is the suggestion where the gate deploys it,
-else what ran. Best single and oracle are told the truth; no rule of ours may.
+shows. Sessions are contexts, so that the study splits by prompt. "Most useful" is the candidate that the choosing
+decisions rate highest, whatever it costs; "suggested" has to save as well; "greedy" is the suggestion without its
+exploration; "gated" is the suggestion where the gate deploys it, else what ran. Best single and oracle are told the
+truth; no rule of ours may.
 """
 
 from __future__ import annotations
@@ -99,8 +101,10 @@ def run(name: str, regime: str, n: int, number: int, folder: Path | None) -> dic
     utility = quality - costs / worth
     best = np.eye(len(data.action_names))[int(utility.mean(axis=0).argmax())]
     strongest = np.eye(len(data.action_names))[int(quality.mean(axis=0).argmax())]
+    free = max(lessons.frontier, key=lambda one: one.utility, default=None)
     policies = {
         "logged": today,
+        "most useful": today if free is None else _probabilities(free.candidate.model, other, today),
         "suggested": suggested,
         "greedy": greedy,
         "gated": suggested if verdict == "deploy" else today,
