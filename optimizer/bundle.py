@@ -121,6 +121,10 @@ def _exploration(model: Model) -> dict[str, object]:
     draws = model.arrays.get("draws")
     least = model.epsilon / len(model.actions) if draws is None else float(draws.min())
     kind = "epsilon-greedy" if draws is None else "table"
+    if "share" in model.arrays:
+        share = float(model.arrays["share"])
+        least = share * least + (1 - share) * float(model.arrays["today"].min())
+        return {"kind": kind, "epsilon": model.epsilon, "min_propensity": least, "share": share}
     return {"kind": kind, "epsilon": model.epsilon, "min_propensity": least}
 
 

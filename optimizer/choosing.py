@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optimizer.dataset import Floats, Ints
 from optimizer.evidence import MAX_UNSUPPORTED, MIN_EFFECTIVE, Evaluation, Outcome
 from optimizer.gate import Limits
 from optimizer.learners import Candidate
+from optimizer.mixtures import largest_certain
 from optimizer.policy import Learned
 from optimizer.rewards import RewardSpec
 
 SIMPLER_WITHIN = 0.005
-"""A simpler candidate is preferred when its utility is within this much (half a point of quality) of the best."""
+"""However uncertain the difference is: a simpler candidate may cost at most half a point of quality."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,59 +29,103 @@ class Scored:
     quality: Outcome
     cost_change: float
     quality_change: float
-    utility: float
+    gains: Floats
+    """(n,) gain of utility at each decision; the mean is the candidate's."""
     inside: bool
     effective: float
+
+    @property
+    def utility(self) -> float:
+        return float(self.gains.mean())
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The suggested candidate. `admissible`: the choosing rows put it inside the limits and say that it saves."""
+    """What is suggested. `admissible`: the choosing rows put it inside the limits and say that it saves."""
 
-    candidate: Candidate
+    scored: Scored
     admissible: bool
 
+    @property
+    def candidate(self) -> Candidate:
+        return self.scored.candidate
 
-def choose(
-    candidates: Sequence[Candidate], evaluation: Evaluation, limits: Limits, reward: RewardSpec
-) -> Choice | None:
-    """The suggestion, from rows that no candidate was learned on; None when none can be scored there.
+
+def choose(found: Sequence[Scored], evaluation: Evaluation, limits: Limits, reward: RewardSpec) -> Choice | None:
+    """The suggestion, from rows that no candidate was learned on; None when none could be scored there.
 
     Inside the limits means by point estimate; whether it certainly is so is for the gate, on rows that were not used
-    to choose. Among those inside that save, the best by utility, or a simpler one that comes close. With none inside,
-    the best that saves. Candidates with too few effective decisions to be judged later are left out while there are
-    others.
+    to choose. Among those inside that save, the simplest that comes close to the best (see `_close`). With none inside,
+    the best certain mixture of one with today's routing, else the best that saves. Candidates with too few effective
+    decisions to be judged later are left out while there are others.
     """
-    scored = [s for candidate in candidates if (s := score(candidate, evaluation, limits, reward)) is not None]
-    scored = [s for s in scored if s.effective >= 1.25 * MIN_EFFECTIVE] or scored
+    scored = [s for s in found if s.effective >= 1.25 * MIN_EFFECTIVE] or list(found)
     saving = [s for s in scored if s.cost_change < 0]
     inside = [s for s in saving if s.inside]
+    if not inside and (less := _deviating_less(saving, evaluation, limits, reward)) is not None:
+        return Choice(less, admissible=True)
     pool = inside or saving or scored
     if not pool:
         return None
-    best = max(s.utility for s in pool)
-    close = [s for s in pool if s.utility >= best - SIMPLER_WITHIN]
+    best = max(pool, key=lambda s: s.utility)
+    close = [s for s in pool if _close(s, best, evaluation.data.groups)]
     simplest = min(close, key=lambda s: (s.candidate.complexity, -s.utility))
-    return Choice(simplest.candidate, bool(inside))
+    return Choice(simplest, bool(inside))
 
 
 def score(candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: RewardSpec) -> Scored | None:
     """A candidate on the choosing rows; None where the log has no evidence about it."""
     data = evaluation.data
     policy = Learned(candidate.model, data.action_names).probabilities(data.features, data.behaviour)
-    cost, quality = evaluation.shrunk_change("cost_usd", policy), evaluation.shrunk_change("quality", policy)
+    cost, quality = evaluation.shrunk_scores("cost_usd", policy), evaluation.shrunk_scores("quality", policy)
     if not np.isfinite([cost, quality]).all() or evaluation.unsupported(policy) > MAX_UNSUPPORTED:
         return None
-    inside = quality >= -limits.quality_margin
+    inside = float(quality.mean()) >= -limits.quality_margin
     if limits.latency_s is not None:
         inside = inside and evaluation.shrunk_change("latency_s", policy) <= limits.latency_s
     return Scored(
         candidate,
         evaluation.value("cost_usd", policy),
         evaluation.value("quality", policy),
-        cost,
-        quality,
-        quality - cost / reward.value_usd,
+        float(cost.mean()),
+        float(quality.mean()),
+        reward.utility(quality, cost),
         inside,
         evaluation.effective(policy),
     )
+
+
+def _close(one: Scored, best: Scored, groups: Ints) -> bool:
+    """Whether the difference is below one standard error, paired by decision and clustered by group, and below
+    `SIMPLER_WITHIN`.
+
+    One standard error alone (Breiman and others 1984) would say that whatever a small log cannot tell apart is equal,
+    and give away what the flexible candidates are for.
+    """
+    behind = best.gains - one.gains
+    difference = float(behind.mean())
+    return difference <= min(_error(behind, groups), SIMPLER_WITHIN)
+
+
+def _error(scores: Floats, groups: Ints) -> float:
+    """Cluster-robust standard error of a mean."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    sums = np.bincount(inverse, weights=scores - scores.mean())
+    count = max(len(sums), 2)
+    return float(np.sqrt(count / (count - 1) * np.sum(sums**2))) / max(len(scores), 1)
+
+
+def _deviating_less(
+    saving: Sequence[Scored], evaluation: Evaluation, limits: Limits, reward: RewardSpec
+) -> Scored | None:
+    """The most useful mixture of a useful candidate with today's routing that is certainly inside the limits."""
+    found = []
+    for one in saving:
+        whole = one.candidate
+        if one.utility > 0 and (mixture := largest_certain(whole.model, evaluation, limits)) is not None:
+            model, share = mixture
+            label = f"{whole.label} for {share:.0%}, else as today"
+            made = score(Candidate(label, whole.complexity + 1, model), evaluation, limits, reward)
+            if made is not None and made.inside and made.cost_change < 0 and made.utility > 0:
+                found.append(made)
+    return max(found, key=lambda s: s.utility, default=None)

@@ -158,14 +158,18 @@ class Evaluation:
         """The change from today as a point, for choosing: the outcome model's answer plus the positive part of the
         doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model, and
         of quality where a judge alone would speak."""
+        return float(self.shrunk_scores(metric, policy).mean())
+
+    def shrunk_scores(self, metric: Metric, policy: Floats) -> Floats:
+        """(n,) what `shrunk_change` is the mean of."""
         if metric == "quality" and self._judged_alone(policy):
-            return float("nan")
+            return np.full(len(self.data), np.nan)
         evidence = self.outcomes[metric]
         modelled = direct(evidence, policy) - direct(evidence, evidence.behaviour)
         correction = doubly_robust(evidence, policy) - today(evidence) - modelled
         mean, error = float(correction.mean()), float(correction.std()) / np.sqrt(len(correction))
         keep = max(0.0, 1 - error**2 / mean**2) if mean else 0.0
-        return float(modelled.mean()) + keep * mean
+        return np.asarray(modelled + keep * correction)
 
     def _interval(self, scores: Floats, metric: Metric, policy: Floats, estimator: str) -> Outcome:
         on_policy = policy is self.data.behaviour

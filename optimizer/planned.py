@@ -19,6 +19,7 @@ from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
 from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
 from optimizer.logged import OTHER, to_dataset
+from optimizer.mixtures import unmixed
 from optimizer.ope.estimators import weights
 from optimizer.policy import Learned
 from optimizer.runtime import Model
@@ -117,7 +118,7 @@ def questions(home: Path, services: Sequence[str]) -> list[Question]:
     for name in sorted(services or judged):
         own, learned = decisions.filter(pl.col("service") == name), training[name]
         has_policy = learned["label"] is not None
-        model = bundle.read_policy(runs.policy_folder(folder, name))[0] if has_policy else None
+        model = unmixed(bundle.read_policy(runs.policy_folder(folder, name))[0]) if has_policy else None
         data = to_dataset(own, seed=SEED).data
         traces = own["trace_id"].to_list()
         found.append(question(name, judged[name], learned, data, traces, model, run_id=folder.name))

@@ -244,8 +244,9 @@ class Model:
 
     arrays by kind: constant: values (a,). linear: mean, scale (d,), weights (d, a), bias (a,). knn: mean, scale (d,),
     points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). Any kind may have draws (a, a)
-    instead of epsilon: row i holds the probability of every action where i is the best. ValueError if any is missing,
-    misshapen or not finite.
+    instead of epsilon: row i holds the probability of every action where i is the best. Any kind may be mixed with a
+    routing that is blind to the prompt: today (a,) its probabilities, share () that of decisions which the model makes.
+    ValueError if any is missing, misshapen or not finite.
     """
 
     kind: ModelKind
@@ -276,9 +277,15 @@ class Model:
             (draws >= 0).all() and (draws.diagonal() > 0).all() and np.abs(draws.sum(axis=1) - 1).max() < 1e-6
         ):
             raise ValueError("rows of draws must be probabilities that sum to 1 and give the best action a chance")
+        if "share" in self.arrays:
+            today, share = self.arrays["today"], float(self.arrays["share"])
+            if (today < 0).any() or abs(today.sum() - 1) >= 1e-6 or not 0.0 <= share <= 1.0:
+                raise ValueError("today must be probabilities that sum to 1, and share must lie between 0 and 1")
 
     def _shapes(self, a: int) -> dict[str, tuple[int, ...]]:
         standard: dict[str, tuple[int, ...]] = {"draws": (a, a)} if "draws" in self.arrays else {}
+        if "today" in self.arrays or "share" in self.arrays:
+            standard |= {"today": (a,), "share": ()}
         if self.kind == "constant":
             return standard | {"values": (a,)}
         d = self.arrays["mean"].size if "mean" in self.arrays else DIM
@@ -319,8 +326,10 @@ class Model:
 
     def probabilities(self, features: Floats, allowed: Bools) -> NDArray[np.float64]:
         """(n, d), (n, a) -> (n, a): 1 - epsilon on the best allowed action (the first of equals), epsilon spread evenly
-        over all allowed ones; with draws, their row of the best allowed action, scaled to the allowed ones. Rows sum to
-        1, zero where not allowed. ValueError if a row allows nothing or its features are not finite."""
+        over all allowed ones; with draws, their row of the best allowed action, scaled to the allowed ones. With a
+        share, so much of that and the rest of today, scaled to the allowed ones; all of it where today takes none of
+        them. Rows sum to 1, zero where not allowed. ValueError if a row allows nothing or its features are not finite.
+        """
         allowed = np.asarray(allowed, dtype=bool)
         count = allowed.sum(axis=1, keepdims=True)
         if not count.all():
@@ -330,11 +339,17 @@ class Model:
             raise ValueError("features are not finite")
         best = np.where(allowed, values, -np.inf).argmax(axis=1)
         if "draws" in self.arrays:
-            drawn = np.where(allowed, np.asarray(self.arrays["draws"], dtype=np.float64)[best], 0.0)
-            return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
-        result = np.where(allowed, self.epsilon / count, 0.0)
-        result[np.arange(len(result)), best] += 1.0 - self.epsilon
-        return result
+            result = np.where(allowed, np.asarray(self.arrays["draws"], dtype=np.float64)[best], 0.0)
+            result /= result.sum(axis=1, keepdims=True)
+        else:
+            result = np.where(allowed, self.epsilon / count, 0.0)
+            result[np.arange(len(result)), best] += 1.0 - self.epsilon
+        if "share" not in self.arrays:
+            return result
+        today = np.where(allowed, np.asarray(self.arrays["today"], dtype=np.float64), 0.0)
+        total = today.sum(axis=1, keepdims=True)
+        share = np.where(total > 0.0, float(self.arrays["share"]), 1.0)
+        return np.asarray(share * result + (1.0 - share) * today / np.where(total > 0.0, total, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------------------ router

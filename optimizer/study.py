@@ -34,6 +34,7 @@ from optimizer.learners import Lesson, candidates
 from optimizer.learners.lesson import WEIGHT_CAP, doubly_robust_targets
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
+from optimizer.mixtures import unmixed
 from optimizer.ope import labels
 from optimizer.ope.estimators import ESTIMATORS
 from optimizer.ope.models import MAX_FITTED
@@ -158,7 +159,8 @@ def learn(
     lesson = _lesson(train, known, columns)
     if np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any():
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
-    found = candidates(lesson, reward, epsilon=epsilon)
+    tried = candidates(lesson, reward, epsilon=epsilon)
+    found = [scored for one in tried if (scored := score(one, chooser, limits, reward)) is not None]
     choice = choose(found, chooser, limits, reward)
     if choice is None:
         return Lessons(Suggestion(refused="no candidate keeps to actions that the logs tried"), ())
@@ -169,7 +171,7 @@ def learn(
         cheapest=lesson.action_names[int(np.argmin(lesson.cost_usd.mean(axis=0)))],
         strongest=lesson.action_names[int(np.argmax(lesson.quality.mean(axis=0)))],
     )
-    frontier = tuple(s for c in found if (s := score(c, chooser, limits, reward)) is not None)
+    frontier = tuple(found if choice.scored in found else [*found, choice.scored])
     curve = price_curve(lesson.robust, chooser, reward, epsilon=epsilon, seed=seed)
     return Lessons(suggestion, frontier, curve)
 
@@ -220,7 +222,7 @@ def assess(
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
         known = np.concatenate([splits.train, splits.choose])
-        rules = explain(data.take(known), evaluation.data, policies["suggested"][1], suggested)
+        rules = _in_words(data.take(known), evaluation, suggestion, suggested)
         moved = _moved(newer, len(splits.choose), seed=seed)
         chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
@@ -331,6 +333,19 @@ def _policies(
 
 def _always(action: str, names: tuple[str, ...]) -> tuple[str, Policy]:
     return f"always {action}", Fixed.always(names.index(action), len(names))
+
+
+def _in_words(
+    known: LoggedDataset, evaluation: Evaluation, suggestion: Suggestion, suggested: Floats
+) -> Rules | None:
+    """What the suggestion does, or would do if it were not mixed with today's routing."""
+    judged, model = evaluation.data, suggestion.model
+    if model is None:
+        return None
+    whole = unmixed(model)
+    policy = Learned(whole, judged.action_names)
+    does = suggested if whole is model else policy.probabilities(judged.features, judged.behaviour)
+    return explain(known, judged, policy, does)
 
 
 def _changes(evaluation: Evaluation, policy: Floats) -> dict[Metric, Outcome]:

@@ -76,6 +76,45 @@ def test_draws_that_are_no_probabilities_are_refused(draws: NDArray[Any]) -> Non
         Model("constant", NAMES, {"values": np.zeros(4), "draws": draws})
 
 
+TODAY = np.array([0.6, 0.4, 0.0, 0.0])
+
+
+@settings(deadline=None)
+@given(kinds, seeds, masks, st.floats(0.0, 1.0), st.booleans())
+def test_a_mixture_is_so_much_of_the_policy_and_the_rest_of_today(
+    kind: str, seed: int, mask: list[list[bool]], share: float, table: bool
+) -> None:
+    allowed = np.array(mask)
+    features = np.random.default_rng(seed + 1).normal(size=(len(mask), D))
+    plain = model(kind, seed)
+    arrays = {**plain.arrays, **({"draws": TABLE} if table else {})}
+    plain = Model(plain.kind, plain.actions, arrays, plain.epsilon)
+    mixture = Model(plain.kind, plain.actions, {**arrays, "today": TODAY, "share": np.array(share)}, plain.epsilon)
+    got, whole = mixture.probabilities(features, allowed), plain.probabilities(features, allowed)
+    today = np.where(allowed, TODAY, 0.0)
+    none = ~today.any(axis=1)  # today takes none of the allowed actions: the policy decides alone
+    assert got.sum(axis=1) == pytest.approx(1.0)
+    assert not got[~allowed].any()
+    assert got[none] == pytest.approx(whole[none])
+    rest = today[~none] / today[~none].sum(axis=1, keepdims=True)
+    assert got[~none] == pytest.approx(share * whole[~none] + (1 - share) * rest)
+
+
+@pytest.mark.parametrize(
+    ("today", "share"),
+    [(TODAY * 0.9, 0.5), (TODAY, 1.1), (TODAY, -0.1), (TODAY[:3], 0.5), (np.array([1.5, -0.5, 0.0, 0.0]), 0.5)],
+    ids=["sum", "share above 1", "share below 0", "shape", "negative"],
+)
+def test_a_mixture_that_is_none_is_refused(today: NDArray[Any], share: float) -> None:
+    with pytest.raises(ValueError, match="today"):
+        Model("constant", NAMES, {"values": np.zeros(4), "today": today, "share": np.array(share)})
+
+
+def test_half_a_mixture_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a numeric array share"):
+        Model("constant", NAMES, {"values": np.zeros(4), "today": TODAY})
+
+
 @settings(deadline=None)
 @given(kinds, seeds, st.permutations(range(4)))
 def test_permuting_the_actions_permutes_the_probabilities(kind: str, seed: int, order: list[int]) -> None:
