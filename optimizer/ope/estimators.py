@@ -65,12 +65,18 @@ def effective(weight: Floats) -> float:
     return float(np.sum(weight)) ** 2 / squares if squares else 0.0
 
 
-def _residual(evidence: Evidence) -> Floats:
+def residual(evidence: Evidence) -> Floats:
     """(n,) s - m + (r / e) (y - s): its last term is 0 where the outcome is unknown, and s is m without a surrogate."""
     model = evidence.model[evidence.rows, evidence.actions]
     guess = np.where(np.isnan(evidence.surrogate), model, evidence.surrogate)
     left = np.where(np.isnan(evidence.outcome), 0.0, (evidence.outcome - guess) / evidence.known)
     return np.asarray(guess - model + left)
+
+
+def heft(evidence: Evidence) -> Floats:
+    """(n,) for how many decisions the residual of one stands: r / e, or 1 where a surrogate guesses its outcome."""
+    known = np.where(np.isnan(evidence.outcome), 0.0, 1 / evidence.known)
+    return np.where(np.isnan(evidence.surrogate), known, 1.0)
 
 
 def direct(evidence: Evidence, policy: Floats) -> Floats:
@@ -97,7 +103,7 @@ def snips(evidence: Evidence, policy: Floats) -> Floats:
 def doubly_robust(evidence: Evidence, policy: Floats) -> Floats:
     """Doubly robust: sum_a pi(a) m(a) + w (r / e) (y - m). Right if b or m is. Dudik, Langford, Li 2011 (arXiv
     1103.4601). With a surrogate, w (s - m + (r / e) (y - s)): right if b is, and e or s."""
-    return direct(evidence, policy) + weights(evidence, policy) * _residual(evidence)
+    return direct(evidence, policy) + weights(evidence, policy) * residual(evidence)
 
 
 def today(evidence: Evidence) -> Floats:

@@ -22,17 +22,29 @@ def mean_interval(
 
     n = len(scores)
     value = float(scores.mean())
-    _, inverse = np.unique(groups, return_inverse=True)
-    deviations = np.bincount(inverse, weights=scores - value)
-    count = len(deviations)
-    squares = float(np.sum(deviations**2))
+    summed = deviations(scores, groups)
+    count = len(summed)
+    squares = float(np.sum(summed**2))
     if count < 2:
         half = float("inf")
     elif squares == 0.0:
         half = 0.0
     else:
         error = np.sqrt(count / (count - 1) * squares) / n
-        kurtosis = count * float(np.sum(deviations**4)) / squares**2
-        freedom = min(max(2 * count / max(kurtosis - 1, 1e-9), 1.0), count - 1.0)
-        half = float(t.ppf(0.5 + confidence / 2, freedom)) * float(error)
+        half = float(t.ppf(0.5 + confidence / 2, freedom(summed))) * float(error)
     return Estimate(estimator, value, value - half, value + half, n, effective, kind)
+
+
+def deviations(scores: Floats, groups: Ints) -> Floats:
+    """(g,) each group's summed deviation of the scores (n,) from their mean."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    return np.bincount(inverse, weights=scores - scores.mean()).astype(np.float64)
+
+
+def freedom(summed: Floats) -> float:
+    """Satterthwaite's degrees of freedom of the variance of `deviations` (g,); g - 1 at most, 1 at least."""
+    count, squares = len(summed), float(np.sum(summed**2))
+    if squares == 0.0:
+        return max(count - 1.0, 1.0)
+    kurtosis = count * float(np.sum(summed**4)) / squares**2
+    return max(min(2 * count / max(kurtosis - 1, 1e-9), count - 1.0), 1.0)
