@@ -84,7 +84,7 @@ def _cycles(edges: Mapping[tuple[str, str], int]) -> dict[int, int]:
     for source, target in edges:
         following.setdefault(source, []).append(target)
     found = dict.fromkeys(range(1, LONGEST_CYCLE + 1), 0)
-    paths = [(agent,) for agent in following]
+    paths: list[tuple[str, ...]] = [(agent,) for agent in following]
     while paths:
         path = paths.pop()
         for target in following.get(path[-1], ()):
