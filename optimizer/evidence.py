@@ -16,7 +16,7 @@ from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Kind
 from optimizer.ope import labels
 from optimizer.ope.certificate import certified_change, plan_bets
-from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, today, weights
+from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, today, weights
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import cross_fit, fit_predict
 
@@ -125,10 +125,9 @@ class Evaluation:
         return None
 
     def effective(self, policy: Floats, metric: Metric = "quality") -> float:
-        """Effective decisions behind the policy's value: those whose outcome is known, by the weight they carry."""
-        evidence = self.outcomes[metric]
-        known = ~np.isnan(evidence.outcome)
-        return effective(np.where(known, weights(evidence, policy) / evidence.known, 0.0))
+        """Effective decisions behind the policy's value: those whose outcome is known, by the weight they carry; where
+        a judge guesses the others, see `ope.labels.effective_decisions`."""
+        return labels.effective_decisions(self.outcomes[metric], policy)
 
     def top_share(self, policy: Floats) -> float:
         """Share of all weight on the heaviest 1 % of decisions."""

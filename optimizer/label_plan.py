@@ -4,10 +4,11 @@ The doubly robust score of a change, with r whether a row is scored and e the pr
 
     sum_a (pi - b)(a) m(a) + (pi / b - 1) (r / e) (y - m),
 
-is unbiased for any e > 0 that is known, whatever the outcome model m. Its variance from scoring only some rows is the
-mean of (pi / b - 1)^2 sigma^2 (1 - e) / e, least for a given sum of e where e ~ |pi / b - 1| sigma (Neyman 1934;
-Zrnic and Candes 2024, "Active statistical inference", arXiv 2403.03208). No row goes below `FLOOR` and no action below
-`PER_ACTION` scores, which keeps the weights bounded and each action's quality known by itself.
+is unbiased for any e > 0 that is known, whatever the outcome model m. (Where a judge guesses y, its guess stands in
+for m beside y: see `ope.labels`.) Its variance from scoring only some rows is the mean of (pi / b - 1)^2 sigma^2
+(1 - e) / e, least for a given sum of e where e ~ |pi / b - 1| sigma (Neyman 1934; Zrnic and Candes 2024, "Active
+statistical inference", arXiv 2403.03208). No row goes below `FLOOR` and no action below `PER_ACTION` scores, which
+keeps the weights bounded and each action's quality known by itself.
 
 Legend: n decisions that are not scored yet.
 """
@@ -20,10 +21,11 @@ import numpy as np
 
 from optimizer.dataset import Floats, Ints
 from optimizer.ope.estimators import Evidence
+from optimizer.ope.labels import ENOUGH_LABELS
 
 FLOOR = 0.02
 """Least probability of any decision to be scored."""
-PER_ACTION = 30
+PER_ACTION = ENOUGH_LABELS
 """Scores that every action gets, or all that it has."""
 
 
@@ -47,12 +49,15 @@ def importance(weights: Floats, spread: Floats) -> Floats:
     return np.asarray(np.abs(weights - 1) * spread)
 
 
-def spreads(evidence: Evidence) -> Floats:
+def spreads(evidence: Evidence, *, judged: bool = True) -> Floats:
     """(n,) standard deviation of quality in [0, 1] that the model leaves at the taken action: sqrt(m (1 - m)), scaled
-    for each action to what its scored decisions show; 1 where there is no model."""
+    for each action to what its scored decisions show; 1 where there is no model. Where a judge guesses, m is its guess,
+    unless not `judged`: what scores alone leave open."""
     model = evidence.model[evidence.rows, evidence.actions]
     if np.isnan(model).any():
         return np.ones(len(model))
+    if judged:
+        model = np.where(np.isnan(evidence.surrogate), model, evidence.surrogate)
     most = np.clip(model, 0.02, 0.98)
     most = most * (1 - most)
     squared = (evidence.outcome - model) ** 2
@@ -68,7 +73,7 @@ def spreads(evidence: Evidence) -> Floats:
 
 def smallest_budget(actions: Ints) -> int:
     """Scores that the floors alone take."""
-    return int(np.ceil(_floors(actions).sum()))
+    return int(np.ceil(_floors(actions).sum() - 1e-6))
 
 
 def inclusion(importance: Floats, actions: Ints, budget: int) -> Floats:

@@ -236,8 +236,9 @@ def labels_of(question: Question, budget: int | None) -> Labels:
     known = question.model is not None
     ratio = weights(evidence, policy) if known else np.full(len(spread), 2.0)  # without a candidate all weigh alike
     needs = label_plan.importance(ratio, spread)
+    whole = label_plan.importance(ratio, label_plan.spreads(evidence, judged=False))
     moved = np.where(np.isnan(evidence.model), 0.0, evidence.model) * (policy - evidence.behaviour)
-    settled = float(np.mean(needs**2) + (moved.sum(axis=1).var() if known else 0.0))
+    settled = float(np.mean(whole**2) + (moved.sum(axis=1).var() if known else 0.0))
     z = _normal(question.limits.confidence)
     rows, judged = len(question.data), max(int(CERTIFY * len(question.data)), 1)
     actions: Ints = question.data.actions[unscored]

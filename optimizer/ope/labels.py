@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.dataset import Bools, Floats, Ints, LoggedDataset, folds
-from optimizer.ope.estimators import Evidence, direct, weights
+from optimizer.ope.estimators import Evidence, direct, effective, weights
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import FOLDS, predict_labelled
 
@@ -224,6 +224,30 @@ def judged_alone(labels: Ints, names: Sequence[str], shift: Floats, most: float 
     ]
     more = f", and {len(said) - 3} more actions" if len(said) > 3 else ""
     return f"judge-only claims refused: {'; '.join(said[:3])}{more}"
+
+
+def effective_decisions(evidence: Evidence, policy: Floats) -> float:
+    """How many decisions carry the value of `policy` (n, a): Kish's size of the weights w r / e of known outcomes.
+
+    With a judge the value is carried by two sums, w (s - m) over all its opinions and w (r / e) (y - s) over the known
+    outcomes. Their sizes n1 and n2 count by the shares v1 and v2 of the variance, as Satterthwaite adds degrees of
+    freedom: 1 / (v1^2 / n1 + v2^2 / n2), and no more than n1. A perfect judge gives n1, a useless one n2.
+    """
+    weight = weights(evidence, policy)
+    labelled = np.where(np.isnan(evidence.outcome), 0.0, weight / evidence.known)
+    size = effective(labelled)
+    told = ~np.isnan(evidence.surrogate)
+    if not told.any() or size == 0:
+        return size
+    model = evidence.model[evidence.rows, evidence.actions]
+    guess = np.where(told, evidence.surrogate, model)
+    judged = float(np.sum((weight * (guess - model)) ** 2))
+    left = float(np.sum((labelled * np.where(labelled > 0, evidence.outcome - guess, 0.0)) ** 2))
+    opinions = effective(np.where(told, weight, 0.0))
+    if not (judged + left > 0 and opinions > size):
+        return size
+    share = left / (judged + left)
+    return min(1 / ((1 - share) ** 2 / opinions + share**2 / size), opinions)
 
 
 def whatever_the_rest(evidence: Evidence, policy: Floats, *, confidence: float) -> tuple[float, float]:
