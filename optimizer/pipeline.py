@@ -228,13 +228,15 @@ def _learn_service(
 ) -> tuple[pl.DataFrame, dict[str, Any], Lessons]:
     """The decisions of the main point with their behaviour filled in, what training.json keeps, and the lessons."""
     point = _main_point(decisions)
-    at_point = decisions.filter(pl.col("point") == point)
+    seen = decisions.filter(pl.col("point") == point)
+    at_point = planned_labels.settled(seen)
     with one_thread():
         logged = to_dataset(at_point, seed=SEED)
         lessons = learn(
             logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED, actions=_may_suggest(service, point)
         )
     training = training_json(logged, lessons, service.limits, point=point, notes=notes)
+    training["waiting"] = len(seen) - len(at_point)
     return with_behaviour(at_point, logged.data), training, lessons
 
 

@@ -146,6 +146,8 @@ def reasons(service: Record) -> list[str]:
         level = f"{100 * service['limits']['confidence']:.4g} %"
         times = "once" if further == 1 else f"{further} times"
         lines.append(f"judged {times} before on some of these decisions: all intervals are {level} intervals")
+    if waiting := service.get("data", {}).get("waiting"):
+        lines.append(f"{waiting:,} decisions are newer than the newest plan of scores and left for the next one")
     plan = service.get("plan")
     return [*lines, f"what would decide it: {plan['text']}"] if plan else lines
 

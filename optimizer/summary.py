@@ -163,6 +163,8 @@ def service_json(
             "decisions": len(data),
             "labelled": labelled,
             "label_share": labelled / len(data),
+            "label_sources": list(data.label_sources),
+            "waiting": training.get("waiting", 0),
             "quality_name": training["quality_name"],
             "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
             "propensity_faults": training.get("propensity_faults", []),
