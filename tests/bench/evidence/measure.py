@@ -15,6 +15,8 @@ import numpy as np
 
 Record = dict[str, Any]
 MIN_EFFECTIVE = 100.0
+MIN_PAIRS = 100
+"""Logs times policies that are left at least, to speak of a coverage."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,44 @@ class _Seen:
     seconds: float
 
 
-def measures(records: Iterable[Record], least_effective: float = 0.0) -> list[Measure]:
-    """All measures, of the estimates with at least so many effective decisions."""
+def measures(records: Iterable[Record]) -> list[Measure]:
+    """All measures of all estimates."""
+    return [_measure(cell, name, seen) for (cell, name), seen in sorted(_gathered(records).items())]
+
+
+def backed(records: Iterable[Record]) -> list[Measure]:
+    """Measures of those policies alone for which a cell's logs have, by their median, 100 effective decisions, and
+    which the product would mostly show."""
+    found = []
+    for (cell, name), seen in sorted(_gathered(records).items()):
+        kept = []
+        for policy in sorted({one.policy for one in seen}):
+            mine = [one for one in seen if one.policy == policy]
+            if np.median([one.effective for one in mine]) >= MIN_EFFECTIVE and np.mean([o.issued for o in mine]) > 0.5:
+                kept += mine
+        if kept:
+            found.append(_measure(cell, name, kept))
+    return found
+
+
+def shown(records: Iterable[Record]) -> list[Measure]:
+    """Measures of those single estimates alone that have 100 effective decisions in their log and that the product
+    would show: a selection by the logs' luck, as users meet it."""
+    found = []
+    for (cell, name), seen in sorted(_gathered(records).items()):
+        kept = [one for one in seen if one.issued and one.effective >= MIN_EFFECTIVE]
+        if len(kept) >= MIN_PAIRS:
+            found.append(_measure(cell, name, kept))
+    return found
+
+
+def _gathered(records: Iterable[Record]) -> dict[tuple[str, str], list[_Seen]]:
     gathered: dict[tuple[str, str], list[_Seen]] = defaultdict(list)
     for record in records:
-        for name, seen in _seen(record) if record["cell"].startswith(("coverage/", "accuracy/")) else ():
-            if seen.effective >= least_effective:
+        if record["cell"].startswith(("coverage/", "accuracy/")):
+            for name, seen in _seen(record):
                 gathered[record["cell"], name].append(seen)
-    return [_measure(cell, name, seen) for (cell, name), seen in sorted(gathered.items())]
+    return gathered
 
 
 def as_rows(found: Sequence[Measure]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from optimizer.dataset import Floats, LoggedDataset
 from optimizer.evidence import Evaluation, Metric, cross_fitted, held_out
 from optimizer.gate import Estimate
 from optimizer.ope import estimators
+from optimizer.ope.blend import blend
 from optimizer.ope.bounds import smoothed_change, smoothed_value
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import Evidence, doubly_robust, effective, today, weights
@@ -132,7 +133,8 @@ def crossed(scene: Scene, log: Log) -> Evaluation:
 
 
 def points(found: Evidence, policy: Floats) -> Found:
-    """The policy's value by every estimator there is, with the asymptotic interval of each."""
+    """The policy's value by every estimator, with the asymptotic interval of each, and by the blend that the product
+    shows as its point ("value")."""
     size = effective(weights(found, policy))
     result: Found = {}
     for name, estimator in estimators.ESTIMATORS.items():
@@ -140,20 +142,8 @@ def points(found: Evidence, policy: Floats) -> Found:
             estimator(found, policy), found.groups, confidence=CONFIDENCE, estimator=name, effective=size
         )
         result[name] = (interval.value, interval.low, interval.high)
-    result["value"] = (_value(found, policy), float("nan"), float("nan"))
+    result["value"] = (blend(found, policy).value, float("nan"), float("nan"))
     return result
-
-
-def _value(found: Evidence, policy: Floats) -> float:
-    """The point that retroute stands for: its blend of estimators, or, where there is none, the shrunk one."""
-    try:
-        from optimizer.ope.blend import blend
-    except ImportError:
-        direct = estimators.direct(found, policy)
-        correction = doubly_robust(found, policy) - direct
-        mean, error = float(correction.mean()), float(correction.std()) / np.sqrt(len(correction))
-        return float(direct.mean()) + (max(0.0, 1 - error**2 / mean**2) * mean if mean else 0.0)
-    return float(blend(found, policy).value)
 
 
 def change(found: Evidence, policy: Floats) -> tuple[float, float, float]:
