@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Floats
+from optimizer.dataset import Bools, Floats
 from optimizer.evidence import MAX_UNSUPPORTED, MIN_EFFECTIVE, Evaluation, Metric, Outcome
 from optimizer.gate import Estimate
 from optimizer.learners.linear import Heads
@@ -21,6 +21,8 @@ from optimizer.rewards import RewardSpec
 PRICES = np.logspace(-2, 2, 50)
 """Times what a unit of quality is worth."""
 DRAWS = 4000
+MOST_ROWS = 20_000
+"""The newest decisions that the curve is drawn on: fifty policies of a million would take minutes and gigabytes."""
 _METRICS: tuple[Metric, Metric] = ("cost_usd", "quality")
 
 
@@ -35,9 +37,16 @@ class PricePoint:
 
 
 def price_curve(
-    heads: Heads, evaluation: Evaluation, reward: RewardSpec, *, epsilon: float, seed: int
+    heads: Heads,
+    evaluation: Evaluation,
+    reward: RewardSpec,
+    *,
+    epsilon: float,
+    seed: int,
+    allowed: Bools | None = None,
 ) -> tuple[PricePoint, ...]:
-    """The distinct policies of `PRICES` that the log supports, cheapest price of quality first.
+    """The distinct policies of `PRICES` that the log supports, cheapest price of quality first. allowed (n, k): actions
+    that may be taken, at least one at each decision; None: all.
 
     Doubly robust on the rows of `evaluation`, which the heads have not seen. The band holds for all points and both
     outcomes at once: with c the quantile of max_j |Z_j|, Z ~ N(0, R) and R the correlation of the estimates, each
@@ -45,7 +54,11 @@ def price_curve(
     whose draws given the data have just that law (Belloni, Chernozhukov, Chetverikov, Kato 2015). Groups are the unit.
     Asymptotic.
     """
-    policies = _policies(heads, evaluation, reward, epsilon)
+    if len(evaluation.data) > MOST_ROWS:
+        evaluation = evaluation.take(np.argsort(evaluation.data.time_ns, kind="stable")[-MOST_ROWS:])
+    if allowed is None:
+        allowed = np.ones((len(evaluation.data), len(heads.action_names)), dtype=np.bool_)
+    policies = _policies(heads, evaluation, reward, epsilon, allowed)
     scores = np.array(
         [doubly_robust(evaluation.outcomes[metric], policy) for _, policy in policies for metric in _METRICS]
     )
@@ -61,25 +74,27 @@ def price_curve(
 
 
 def _banded(evaluation: Evaluation, metric: Metric, policy: Floats, level: float) -> Outcome:
-    return Evaluation(evaluation.data, evaluation.outcomes, level).value(metric, policy)
+    return Evaluation(evaluation.data, evaluation.outcomes, level).value(metric, policy, "DR")
 
 
-def _policies(heads: Heads, evaluation: Evaluation, reward: RewardSpec, epsilon: float) -> list[tuple[float, Floats]]:
+def _policies(
+    heads: Heads, evaluation: Evaluation, reward: RewardSpec, epsilon: float, allowed: Bools
+) -> list[tuple[float, Floats]]:
     """Value and probabilities (n, a) of each price whose choices differ from those of the price before."""
     data = evaluation.data
     columns = np.array([data.action_names.index(name) for name in heads.action_names])
     quality, cost = heads.predict(data.features)
-    explored = np.zeros(len(data.action_names))
-    explored[columns] = epsilon / len(columns)
+    explored = np.zeros(data.behaviour.shape)
+    explored[:, columns] = epsilon * allowed / allowed.sum(axis=1, keepdims=True)
     found: list[tuple[float, Floats]] = []
     last = None
     for factor in PRICES:
         price = RewardSpec(reward.value_usd * float(factor))
-        chosen = columns[price.utility(quality, cost).argmax(axis=1)]
+        chosen = columns[np.where(allowed, price.utility(quality, cost), -np.inf).argmax(axis=1)]
         if last is not None and np.array_equal(chosen, last):
             continue
         last = chosen
-        policy = np.tile(explored, (len(data), 1))
+        policy = explored.copy()
         policy[np.arange(len(data)), chosen] += 1 - epsilon
         if evaluation.unsupported(policy) <= MAX_UNSUPPORTED and evaluation.effective(policy) >= MIN_EFFECTIVE:
             found.append((price.value_usd, policy))

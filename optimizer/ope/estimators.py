@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -49,14 +50,27 @@ class Evidence:
         """The same of these rows only."""
         return Evidence(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
-    @property
+    @cached_property
     def rows(self) -> Ints:
         return np.arange(len(self.actions))
+
+    @cached_property
+    def chances(self) -> Floats:
+        """(n,) probability of the action that was taken."""
+        return self.behaviour[self.rows, self.actions]
+
+    @cached_property
+    def residual(self) -> Floats:
+        """(n,) see `residual`; many policies are judged by the same."""
+        model = self.model[self.rows, self.actions]
+        guess = np.where(np.isnan(self.surrogate), model, self.surrogate)
+        left = np.where(np.isnan(self.outcome), 0.0, (self.outcome - guess) / self.known)
+        return np.asarray(guess - model + left)
 
 
 def weights(evidence: Evidence, policy: Floats) -> Floats:
     """(n,) importance weights pi(action) / b(action)."""
-    return policy[evidence.rows, evidence.actions] / evidence.behaviour[evidence.rows, evidence.actions]
+    return np.asarray(policy[evidence.rows, evidence.actions] / evidence.chances)
 
 
 def effective(weight: Floats) -> float:
@@ -67,10 +81,7 @@ def effective(weight: Floats) -> float:
 
 def residual(evidence: Evidence) -> Floats:
     """(n,) s - m + (r / e) (y - s): its last term is 0 where the outcome is unknown, and s is m without a surrogate."""
-    model = evidence.model[evidence.rows, evidence.actions]
-    guess = np.where(np.isnan(evidence.surrogate), model, evidence.surrogate)
-    left = np.where(np.isnan(evidence.outcome), 0.0, (evidence.outcome - guess) / evidence.known)
-    return np.asarray(guess - model + left)
+    return evidence.residual
 
 
 def heft(evidence: Evidence) -> Floats:

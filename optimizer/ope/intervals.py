@@ -37,8 +37,12 @@ def mean_interval(
 
 def deviations(scores: Floats, groups: Ints) -> Floats:
     """(g,) each group's summed deviation of the scores (n,) from their mean."""
-    _, inverse = np.unique(groups, return_inverse=True)
-    return np.bincount(inverse, weights=scores - scores.mean()).astype(np.float64)
+    apart = scores - scores.mean()
+    numbers = groups - groups.min() if len(groups) else groups
+    if len(numbers) and int(numbers.max()) > 8 * len(numbers):
+        numbers = np.unique(numbers, return_inverse=True)[1]
+    summed = np.bincount(numbers, weights=apart)  # sorting the groups would take most of the time of an estimate
+    return summed[np.bincount(numbers) > 0].astype(np.float64)
 
 
 def freedom(summed: Floats) -> float:

@@ -9,6 +9,7 @@ rows, and with ten million there is more to be learned than they would see.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,11 +20,15 @@ from optimizer.ope.trees import predict_all
 
 FOLDS = 3
 TORCH_ROWS = 1_000_000
-MAX_FITTED = 25_000
+MAX_FITTED = 20_000
 """Rows that trees are fitted on; of more, this many are drawn, equally many of each action where there are. On a world
-with ten actions and 20 features the prediction errs 3 % more than with 50,000 rows. Evaluation uses every row, so that
-a doubly robust estimate stays as right as it was, and its standard error grows by 0.1 %: the outcome's own noise is
+with ten actions and 20 features the prediction errs 4 % more than with 50,000 rows. Evaluation uses every row, so that
+a doubly robust estimate stays as right as it was, and its standard error grows by 0.2 %: the outcome's own noise is
 what makes it."""
+_USUAL: Mapping[str, Any] = {"max_iter": 60, "learning_rate": 0.1}
+_SAMPLED: Mapping[str, Any] = {"max_iter": 40, "learning_rate": 0.15, "max_bins": 128}
+"""A third less time on as many rows as that. There quality is predicted as well as by the usual way (0.1626 against
+0.1625 on that world), and cost nearly (2 % more error)."""
 
 
 class Heads(Protocol):
@@ -164,8 +169,7 @@ def _boosted(features: Floats, actions: Ints, outcome: Floats, action_count: int
 
     rows = known[balanced(actions[known], MAX_FITTED, seed)]
     model = HistGradientBoostingRegressor(
-        max_iter=60,
-        learning_rate=0.1,
+        **(_USUAL if len(rows) == len(known) else _SAMPLED),
         max_leaf_nodes=12,
         min_samples_leaf=max(10, min(40, len(rows) // 40)),
         l2_regularization=1.0,
