@@ -78,6 +78,7 @@ def write_policy(
         "model": model.kind,
         "features": {"spec": runtime.SPEC, "spec_sha256": runtime.SPEC_SHA256, "dim": runtime.DIM},
         "exploration": _exploration(model),
+        "constraints": _constraints(model),
         # The salt outlives versions: a session keeps its arm when the policy is renewed.
         "canary": {
             "percent": canary_percent,
@@ -115,6 +116,19 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(folder / name)
+
+
+def _constraints(model: Model) -> dict[str, object]:
+    """What the actions cannot do, for people and other tools; a router reads it from the weights."""
+    if "able" not in model.arrays:
+        return {}
+    table = model.arrays["able"]
+    most = {name: int(limit) for name, limit in zip(model.actions, table[:, 0], strict=True) if limit > 0}
+    cannot = {
+        need: [name for name, can in zip(model.actions, column, strict=True) if not can]
+        for need, column in zip(runtime.NEEDS, table[:, 1:].T, strict=True)
+    }
+    return {"max_conversation_characters": most, "cannot": {need: names for need, names in cannot.items() if names}}
 
 
 def _exploration(model: Model) -> dict[str, object]:

@@ -27,6 +27,7 @@ from ingest.prices.fields import TIERS
 from ingest.prices.hosted import Hosted
 from ingest.pricing import Discount, Price
 from ingest.scales import Scale
+from optimizer.ability import Ability
 from optimizer.gate import Limits
 
 FILE_NAME = "retroute.toml"
@@ -111,7 +112,8 @@ class ServiceSettings:
     """What the user knows about a service. `incumbent`: the action it falls back to (None: the most frequent one).
     `quality`: the score that counts (None: the most frequent one). `judge`: the score in which a judge guesses it
     (None: scores of the same name whose source is a judge). `value_usd`: what one decision of full quality is worth
-    (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name."""
+    (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name. `models`:
+    what models can do, where litellm's list does not say or is wrong."""
 
     incumbent: str | None = None
     quality: str | None = None
@@ -119,6 +121,7 @@ class ServiceSettings:
     value_usd: float | None = None
     limits: Limits = field(default_factory=Limits)
     segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
+    models: Mapping[str, Ability] = field(default_factory=lambda: MappingProxyType({}))
     points: Mapping[str, PointSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -205,6 +208,12 @@ def _request_mib(value: object) -> int:
     if _mib(value) > _LARGEST_REQUEST_MIB:
         raise ValueError(f"a whole number of MiB from 1 to {_LARGEST_REQUEST_MIB}")
     return _mib(value)
+
+
+def _tokens_in(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("a whole number of tokens from 1")
+    return value
 
 
 def _switch(value: object) -> bool:
@@ -381,6 +390,12 @@ SEGMENT: Mapping[str, Reader] = {
     "values": _texts,
     "quality_margin": LIMITS["quality_margin"],
 }
+MODEL: Mapping[str, Reader] = {
+    "max_input_tokens": _tokens_in,
+    "tools": _switch,
+    "json_schema": _switch,
+    "images": _switch,
+}
 POINT: Mapping[str, Reader] = {"actions": _texts}
 SCALE: Mapping[str, Reader] = {"min": _anything, "max": _anything, "invert": _switch, "labels": _shares}
 
@@ -529,13 +544,15 @@ def _service(place: _Place, content: object) -> ServiceSettings:
     limits = (place / "limits").table(table.pop("limits", {}))
     segments = (place / "segments").table(table.pop("segments", {}))
     points = (place / "points").table(table.pop("points", {}))
+    models = (place / "models").table(table.pop("models", {}))
     for name in table:
         if name not in SERVICE:
-            raise place.unknown(name, [*SERVICE, "limits", "segments", "points"])
+            raise place.unknown(name, [*SERVICE, "limits", "segments", "models", "points"])
     values = place.read(table, SERVICE)
     return ServiceSettings(
         limits=Limits(**(place / "limits").read(limits, LIMITS)),  # type: ignore[arg-type]
         segments=MappingProxyType({name: _segment(place / "segments" / name, part) for name, part in segments.items()}),
+        models=MappingProxyType({name: _ability(place / "models" / name, part) for name, part in models.items()}),
         points=MappingProxyType({name: _point(place / "points" / name, part) for name, part in points.items()}),
         **values,  # type: ignore[arg-type]
     )
@@ -547,6 +564,10 @@ def _segment(place: _Place, content: object) -> SegmentSettings:
     if missing:
         raise ConfigError(f"{place.origin}: {place.key} lacks {' and '.join(missing)}")
     return SegmentSettings(**values)  # type: ignore[arg-type]
+
+
+def _ability(place: _Place, content: object) -> Ability:
+    return Ability(**place.read(place.table(content), MODEL))  # type: ignore[arg-type]
 
 
 def _point(place: _Place, content: object) -> PointSettings:

@@ -54,10 +54,11 @@ def price_curve(
     whose draws given the data have just that law (Belloni, Chernozhukov, Chetverikov, Kato 2015). Groups are the unit.
     Asymptotic.
     """
-    if len(evaluation.data) > MOST_ROWS:
-        evaluation = evaluation.take(np.argsort(evaluation.data.time_ns, kind="stable")[-MOST_ROWS:])
     if allowed is None:
         allowed = np.ones((len(evaluation.data), len(heads.action_names)), dtype=np.bool_)
+    if len(evaluation.data) > MOST_ROWS:
+        newest = np.argsort(evaluation.data.time_ns, kind="stable")[-MOST_ROWS:]
+        evaluation, allowed = evaluation.take(newest), allowed[newest]
     policies = _policies(heads, evaluation, reward, epsilon, allowed)
     scores = np.array(
         [doubly_robust(evaluation.outcomes[metric], policy) for _, policy in policies for metric in _METRICS]

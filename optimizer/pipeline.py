@@ -19,6 +19,7 @@ from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
 from optimizer import bundle, looks, one_list, planned_labels, runs, segments
+from optimizer.ability import abilities
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
@@ -233,7 +234,13 @@ def _learn_service(
     with one_thread():
         logged = to_dataset(at_point, seed=SEED)
         lessons = learn(
-            logged, service.limits, service.value_usd, epsilon=EPSILON, seed=SEED, actions=_may_suggest(service, point)
+            logged,
+            service.limits,
+            service.value_usd,
+            epsilon=EPSILON,
+            seed=SEED,
+            actions=_may_suggest(service, point),
+            abilities=abilities(logged.data.action_names, service.models),
         )
     training = training_json(logged, lessons, service.limits, point=point, notes=notes)
     training["waiting"] = len(seen) - len(at_point)

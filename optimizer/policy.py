@@ -43,7 +43,8 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The model that a bundle carries, decided exactly as the router does it, over the log's actions."""
+    """The model that a bundle carries, decided exactly as the router does it, over the log's actions. Decisions that
+    none of its actions can serve stay as they were logged."""
 
     model: Model
     action_names: tuple[str, ...]
@@ -51,7 +52,8 @@ class Learned:
 
     def probabilities(self, features: Floats, behaviour: Floats) -> Floats:
         columns = [self.action_names.index(name) for name in self.model.actions]
-        allowed: Bools = np.ones((len(features), len(columns)), dtype=np.bool_)
+        able: Bools = self.model.able(features)
+        served = able.any(axis=1, keepdims=True)
         result = np.zeros((len(features), len(self.action_names)))
-        result[:, columns] = self.model.probabilities(features, allowed)
-        return result
+        result[:, columns] = self.model.probabilities(features, able | ~served)
+        return np.where(served, result, behaviour)

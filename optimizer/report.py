@@ -191,9 +191,12 @@ def fault_lines(service: Record) -> list[str]:
 
 def rule_lines(service: Record) -> list[str]:
     """The suggestion in words, per decision point, with how far the words are from it."""
+    from optimizer import constraints
     from optimizer.rules import words
 
     lines = []
+    if (limited := service.get("constraints")) and (said := constraints.words(limited)):
+        lines.append(said)
     for point in service.get("points", ()):
         if said := point.get("rules"):
             changes = [f"{what} {estimate(said[key], unit)}" for key, what, unit in CHANGES if key in said]

@@ -246,7 +246,8 @@ class Model:
     points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). Any kind may have draws (a, a)
     instead of epsilon: row i holds the probability of every action where i is the best. Any kind may be mixed with a
     routing that is blind to the prompt: today (a,) its probabilities, share () that of decisions which the model makes.
-    ValueError if any is missing, misshapen or not finite.
+    Any kind may have able (a, 1 + needs): what its actions can do, see `able`. ValueError if any is missing, misshapen
+    or not finite.
     """
 
     kind: ModelKind
@@ -286,6 +287,8 @@ class Model:
         standard: dict[str, tuple[int, ...]] = {"draws": (a, a)} if "draws" in self.arrays else {}
         if "today" in self.arrays or "share" in self.arrays:
             standard |= {"today": (a,), "share": ()}
+        if "able" in self.arrays:
+            standard |= {"able": (a, 1 + len(NEEDS))}
         if self.kind == "constant":
             return standard | {"values": (a,)}
         d = self.arrays["mean"].size if "mean" in self.arrays else DIM
@@ -296,6 +299,12 @@ class Model:
             m = len(self.arrays["points"]) if self.arrays.get("points", np.zeros(())).ndim else 0
             return standard | {"points": (m, d), "targets": (m, a), "k": ()}
         raise ValueError(f"model kind must be constant, linear or knn, got {self.kind!r}")
+
+    def able(self, features: Floats) -> Bools:
+        """(n, d) -> (n, a): which actions can serve each decision, as far as is known."""
+        if "able" not in self.arrays:
+            return np.ones((len(features), len(self.actions)), dtype=np.bool_)
+        return able(features, self.arrays["able"])
 
     def values(self, features: Floats) -> NDArray[np.float64]:
         """(n, d) -> (n, a). kNN is the mean over the k nearest points and all that are as near as the k-th."""
@@ -352,6 +361,24 @@ class Model:
         return np.asarray(share * result + (1.0 - share) * today / np.where(total > 0.0, total, 1.0))
 
 
+NEEDS = ("tools", "json_response", "attachments")
+"""Features that say what a decision needs."""
+_NEED_PLACES = [DENSE.index(name) for name in NEEDS]
+_LENGTH_PLACE = DENSE.index("conversation_characters")
+
+
+def able(features: Floats, table: NDArray[Any]) -> Bools:
+    """(n, DIM), (a, 1 + needs) -> (n, a): which actions can serve each decision.
+
+    The table's first column is the most characters of a conversation (0: no limit), the others are 0 where the action
+    cannot do what `NEEDS` names.
+    """
+    most = np.where(table[:, 0] > 0, np.log1p(np.maximum(table[:, 0], 0.0)), np.inf)
+    needed = (features[:, _NEED_PLACES] > 0).astype(np.float64)
+    lacking = needed @ (table[:, 1:] == 0).T.astype(np.float64)
+    return np.asarray((features[:, _LENGTH_PLACE, None] <= most) & (lacking == 0))
+
+
 # ------------------------------------------------------------------------------------------------------------ router
 
 SCHEMA = "policy-bundle/1"
@@ -372,7 +399,7 @@ class Decision:
     """What was chosen, with what probability over all arms of the canary, by which policy and why.
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
-    expired, no_candidates, error:<type>.
+    expired, no_candidates, none_able, error:<type>.
     """
 
     action: str
@@ -481,7 +508,8 @@ class Router:
         """Choose among the policy's actions (those in `candidates`, where given). Never raises.
 
         context: messages, tools, response_format, metadata (session), history. If the incumbent is needed but not among
-        the candidates, the first candidate known to the policy takes its place.
+        the candidates, the first candidate known to the policy takes its place. Candidates that cannot serve the
+        request (see `able`) are no candidates, unless none can.
         """
         allowed = self.model.actions
         features = featurise(context)
@@ -492,6 +520,11 @@ class Router:
             held = "no_candidates" if not allowed else self._held()
             if held:
                 return self._fixed(allowed, held, features)
+            can = self.model.able(features[None, :])[0]
+            capable = tuple(action for action in allowed if can[self.model.actions.index(action)])
+            if not capable:
+                return self._fixed(allowed, "none_able", features)
+            allowed = capable
             arm = self._arm(_session(context))
             drawn = self._shares(allowed, features)
             place = _pick(drawn[arm], self.draw())

@@ -14,7 +14,9 @@ from typing import Literal
 import numpy as np
 
 from optimizer import label_plan
+from optimizer.ability import Ability
 from optimizer.choosing import Scored, choose, score
+from optimizer.constraints import Told, allowed, limited, told
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
 from optimizer.evidence import (
@@ -82,6 +84,8 @@ class Lessons:
     frontier: tuple[Scored, ...]
     curve: tuple[PricePoint, ...] = ()
     """What other prices of quality would buy, exploratory."""
+    constraints: Told | None = None
+    """What the abilities of the actions rule out, on all decisions."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +147,12 @@ def learn(
     epsilon: float,
     seed: int,
     actions: Collection[str] | None = None,
+    abilities: Mapping[str, Ability] = MappingProxyType({}),
 ) -> Lessons:
     """Fit all candidates on the training rows and pick one on the choosing rows.
 
-    `actions` are those that may be suggested; None: all that the log shows often enough.
+    `actions` are those that may be suggested; None: all that the log shows often enough. `abilities`: what is known of
+    the actions; one that cannot serve a decision is not taken there.
     """
     data = logged.data
     splits = split(data.groups, data.time_ns)
@@ -159,7 +165,7 @@ def learn(
     lesson = _lesson(train, known, columns)
     if np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any():
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
-    tried = candidates(lesson, reward, epsilon=epsilon)
+    tried = [replace(one, model=limited(one.model, abilities)) for one in candidates(lesson, reward, epsilon=epsilon)]
     found = [scored for one in tried if (scored := score(one, chooser, limits, reward)) is not None]
     choice = choose(found, chooser, limits, reward)
     if choice is None:
@@ -172,8 +178,10 @@ def learn(
         strongest=lesson.action_names[int(np.argmax(lesson.quality.mean(axis=0)))],
     )
     frontier = tuple(found if choice.scored in found else [*found, choice.scored])
-    curve = price_curve(lesson.robust, chooser, reward, epsilon=epsilon, seed=seed)
-    return Lessons(suggestion, frontier, curve)
+    names = lesson.action_names
+    may = allowed(chooser.data.features, names, abilities)
+    curve = price_curve(lesson.robust, chooser, reward, epsilon=epsilon, seed=seed, allowed=may)
+    return Lessons(suggestion, frontier, curve, told(data.features, names, abilities))
 
 
 def look_at(data: LoggedDataset, suggestion: Suggestion, service: str, point: str) -> Look | None:

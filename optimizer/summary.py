@@ -92,6 +92,7 @@ def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: st
             }
             for scored in lessons.frontier
         ],
+        "constraints": None if lessons.constraints is None else asdict(lessons.constraints),
         "curve": [
             {
                 "value_usd": at.value_usd,
@@ -141,6 +142,7 @@ def service_json(
         "points": [_point_json(data, findings, training["point"])],
         "frontier": training["frontier"],
         "curve": training.get("curve", []),
+        "constraints": training.get("constraints"),
         "estimators": [
             {
                 "estimator": name,

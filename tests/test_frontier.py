@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from worlds import World, two_models
 
+from optimizer import frontier
 from optimizer.dataset import Floats
 from optimizer.evidence import Evaluation
 from optimizer.frontier import PRICES, PricePoint, price_curve
@@ -66,11 +67,20 @@ def test_band_is_wider_than_the_interval_of_one_point() -> None:
     of = world()
     judged = evaluation(of, 0)
     for point in curve(of):
-        single = judged.value("quality", policy_of(point, of))
+        single = judged.value("quality", policy_of(point, of), "DR")
         assert isinstance(single, Estimate)
         assert point.quality.value == pytest.approx(single.value)
         assert 1.1 < (point.quality.high - point.quality.low) / (single.high - single.low) < 2
         assert point.quality.kind == "asymptotic"
+
+
+def test_the_newest_of_many_decisions_draw_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier, "MOST_ROWS", 200)
+    judged = evaluation(world(), 0)
+    newest = np.argsort(judged.data.time_ns)[-200:]
+    fewer = price_curve(heads(), judged, REWARD, epsilon=0.05, seed=0)
+    assert fewer
+    assert fewer == price_curve(heads(), judged.take(newest), REWARD, epsilon=0.05, seed=0)
 
 
 def test_same_seed_same_curve() -> None:
