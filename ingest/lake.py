@@ -464,12 +464,12 @@ def _attach(connection: duckdb.DuckDBPyConnection, folder: Path, options: str) -
 
 def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("create table if not exists schema_migrations (number bigint, name varchar)")
+    connection.execute("begin")
     for step in queries.migrations()[_schema(connection) :]:
-        connection.execute("begin")
         for statement in connection.extract_statements(step.text):
             connection.execute(statement)
         connection.execute("insert into schema_migrations values (?, ?)", [step.number, step.name])
-        connection.execute("commit")
+    connection.execute("commit")
     present = connection.execute("select option_name, scope_entry from ducklake_options('lake')").fetchall()
     for option, value in _OPTIONS.items():
         if (option, None) not in present:
