@@ -44,6 +44,14 @@ def rss_mb(pid: int) -> float:
     raise AssertionError(f"no memory figure of process {pid}")
 
 
+def family(pid: int) -> list[int]:
+    """A process and the children of its threads."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [one for child in children.read_text().split() for one in family(int(child))]
+    return found
+
+
 def stored(home: Path) -> int:
     """Span rows that another process sees; 0 before the collector has made its lake."""
     if not (home / "lake" / "catalog.sqlite").exists():
@@ -85,7 +93,7 @@ def run(home: Path, spans: int, text_chars: int, rate: float | None = None) -> t
             ack_p99_ms=round(sent.percentile_ms(0.99), 1),
             queryable_per_s=round(queryable),
             acceptor_mb=round(rss_mb(collector.process.pid)),
-            converter_mb=round(rss_mb(converter_pid(collector.url))),
+            converter_mb=round(sum(map(rss_mb, family(converter_pid(collector.url))))),
         )
     return sent, queryable
 
