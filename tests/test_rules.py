@@ -7,6 +7,7 @@ import pytest
 
 from optimizer.dataset import Floats, Ints, LoggedDataset
 from optimizer.policy import Today
+from optimizer.report import rule_lines
 from optimizer.rules import Rules, distil, explain, words
 from optimizer.runtime import DENSE, DIM, featurise_many
 
@@ -121,6 +122,26 @@ def test_rules_without_decisions_to_test_them_on_are_empty() -> None:
     _, features = prompts(50, 0)
     rules = distil(features, np.zeros(50, dtype=np.int64), judged(features[:0]), np.zeros(0, dtype=np.int64))
     assert rules.rules == ()
+
+
+def test_a_report_says_the_rules_and_how_well_they_fit() -> None:
+    change = {"value": 0.02, "low": 0.01, "high": 0.03}
+    said = {
+        "rules": [
+            {"conditions": ["no code fences", "at most 90 words"], "action": "cheap", "share": 0.7},
+            {"conditions": ["any code fences"], "action": "dear", "share": 0.3},
+        ],
+        "fidelity": 0.93,
+        "savings_usd_per_1k": {"value": 1.2, "low": 1.0, "high": 1.4},
+        "quality_change": change,
+    }
+    for one in said["rules"]:  # type: ignore[attr-defined]
+        one.update(today="dear", today_share=0.61, agreement=0.9)
+    head, first, second = rule_lines({"points": [{"point": "answer", "rules": said}, {"point": "other"}]})
+    assert head.startswith("at answer, in words (the policy chooses so in 93% of decisions; followed to the letter: ")
+    assert "quality +2.0 points [+1.0 points, +3.0 points]" in head
+    assert first == "  70%: no code fences and at most 90 words: cheap (today mostly dear, 61%)"
+    assert second == "  30%: any code fences: dear (today mostly dear, 61%)"
 
 
 def test_rules_as_a_policy_choose_what_they_say() -> None:
