@@ -20,6 +20,7 @@ from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
 from optimizer.logged import OTHER, to_dataset
 from optimizer.mixtures import unmixed
+from optimizer.ope import labels
 from optimizer.ope.estimators import weights
 from optimizer.policy import Learned
 from optimizer.runtime import Model
@@ -248,7 +249,7 @@ def labels_of(question: Question, budget: int | None) -> Labels:
         if known:
             enough = label_plan.smallest_sufficient(needs[unscored], actions, wanted, settled, rows, judged, z)
             budget = max(budget, enough)
-        else:  # half of all, as the gate asks for of scores that nobody drew
+        elif not (labels.judged(question.data) or question.data.judge_only):  # half, as if nobody had drawn them
             budget = max(budget, int(np.ceil(MIN_LABEL_SHARE * rows - (rows - len(unscored)))))
     budget = min(budget, len(unscored))
     try:

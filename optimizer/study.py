@@ -169,7 +169,8 @@ def learn(
     found = [scored for one in tried if (scored := score(one, chooser, limits, reward)) is not None]
     choice = choose(found, chooser, limits, reward)
     if choice is None:
-        return Lessons(Suggestion(refused="no candidate keeps to actions that the logs tried"), ())
+        refused = labels.refusal(data) or "no candidate keeps to actions that the logs tried"
+        return Lessons(Suggestion(refused=refused), ())
     suggestion = Suggestion(
         label=choice.candidate.label,
         model=choice.candidate.model,

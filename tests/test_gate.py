@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.gate import Case, Estimate, Limits, Segment, judge
+from optimizer.gate import Case, Estimate, Limits, Reason, Segment, judge
 
 
 def estimate(low: float, value: float, high: float, effective: float = 500.0) -> Estimate:
@@ -77,6 +77,48 @@ def test_a_refused_estimate_cannot_be_told_and_says_why() -> None:
     verdict = judge(replace(GOOD, quality_change=None, refused="no scores"), LIMITS)
     assert verdict.outcome == "cannot_tell"
     assert verdict.reasons[0].got == "no scores"
+
+
+def reason_of(case: Case, condition: str) -> Reason:
+    return next(reason for reason in judge(case, LIMITS).reasons if reason.condition == condition)
+
+
+def test_a_judge_alone_is_never_deployed() -> None:
+    alone = replace(GOOD, label_sources=("judge",), labels_needed=90)
+    assert judge(alone, LIMITS).outcome == "promising"
+    found = reason_of(alone, "quality is more than a judge's opinion")
+    assert not found.holds
+    assert "about that judge" in found.got
+    assert "90 decisions scored by people" in found.remedy
+    assert "retroute plan --labels" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("sources", "got"),
+    [
+        ((), "an unknown source"),
+        (("",), "a source that is not named, taken as no judge"),
+        (("human", "api"), "scored by people, api, taken as no judge"),
+        (("check", "judge"), "scored by programs, a judge"),
+    ],
+)
+def test_other_sources_are_taken_at_their_word_and_named(sources: tuple[str, ...], got: str) -> None:
+    case = replace(GOOD, label_sources=sources)
+    assert judge(case, LIMITS).outcome == "deploy"
+    assert got in reason_of(case, "quality is more than a judge's opinion").got
+
+
+def test_few_scores_do_if_they_were_drawn() -> None:
+    few = replace(GOOD, label_share=0.1, unlabelled="; whatever the others would have got, anything")
+    assert judge(few, LIMITS).outcome == "promising"
+    found = reason_of(few, "outcomes are scored")
+    assert "whatever the others would have got" in found.got
+    assert "retroute plan --labels" in found.remedy
+    drawn = replace(few, labels_drawn=True)
+    assert judge(drawn, LIMITS).outcome == "deploy"
+    assert (
+        reason_of(drawn, "outcomes are scored").got == "10% of decisions carry a score, drawn with known probabilities"
+    )
 
 
 def test_latency_counts_only_with_a_limit() -> None:

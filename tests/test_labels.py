@@ -7,15 +7,17 @@ judge most. Legend of the arrays: see optimizer/ope/labels.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.dataset import Floats, Ints
-from optimizer.gate import Estimate
+from optimizer.dataset import Floats, Ints, LoggedDataset
+from optimizer.evidence import Evaluation, Refused, held_out
+from optimizer.gate import Estimate, Limits
+from optimizer.logged import Logged
 from optimizer.ope.estimators import Evidence, doubly_robust, today
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.labels import (
@@ -24,11 +26,14 @@ from optimizer.ope.labels import (
     calibrate,
     corrected,
     cross_fitted_guesses,
+    effective_decisions,
     judged_alone,
     label_counts,
     label_probabilities,
     whatever_the_rest,
 )
+from optimizer.policy import Fixed
+from optimizer.study import learn
 
 NAMES = ("dear", "cheap", "null")
 RIGHT = np.array([[0.75, 0.45, 0.1], [0.75, 0.70, 0.1]])
@@ -91,7 +96,7 @@ class Log:
         return model
 
 
-def draw(seed: int, chance: Chance = COMPLAINTS, n: int = 3000) -> Log:
+def draw(seed: int, chance: Chance = COMPLAINTS, n: int = 2400) -> Log:
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, 4))
     features[:, 0] = rng.random(n) < 0.5
@@ -136,10 +141,10 @@ def value(log: Log, evidence: Evidence, policy: Floats) -> Estimate:
 
 
 def over(
-    make: Callable[[Log], Evidence], policy: Floats, chance: Chance = COMPLAINTS, logs: int = LOGS
+    make: Callable[[Log], Evidence], policy: Floats, chance: Chance = COMPLAINTS, logs: int = LOGS, n: int = 2400
 ) -> tuple[Floats, float]:
     """Errors of the value over many logs, and how often the interval covers it."""
-    found = [value(log, make(log), policy) for log in (draw(seed, chance) for seed in range(logs))]
+    found = [value(log, make(log), policy) for log in (draw(seed, chance, n) for seed in range(logs))]
     hits = [one.low <= truth(policy) <= one.high for one in found]
     return np.array([one.value for one in found]) - truth(policy), float(np.mean(hits))
 
@@ -148,13 +153,20 @@ def rms(errors: Floats) -> float:
     return float(np.sqrt(np.mean(errors**2)))
 
 
-@pytest.mark.parametrize("chance", [COMPLAINTS, pytest.param(PRAISE, marks=pytest.mark.slow)])
-def test_five_to_fifteen_percent_of_labels_chosen_by_a_judge_give_the_truth(chance: Chance) -> None:
-    """Bias below 0.015, where its standard error is 0.003; dropping is off by 0.2 and 0.15 (RMSE 0.22, 0.15)."""
-    errors, covered = over(by_judge_and_labels, SUGGESTED, chance)
-    dropped, _ = over(by_dropping, SUGGESTED, chance)
-    assert abs(errors.mean()) < 0.015
-    assert covered >= COVERED
+@pytest.mark.parametrize(
+    ("chance", "logs"),
+    [
+        pytest.param(COMPLAINTS, 50, id="complaints"),
+        pytest.param(COMPLAINTS, LOGS, marks=pytest.mark.slow, id="complaints, 200 logs"),
+        pytest.param(PRAISE, LOGS, marks=pytest.mark.slow, id="praise, 200 logs"),
+    ],
+)
+def test_five_to_fifteen_percent_of_labels_chosen_by_a_judge_give_the_truth(chance: Chance, logs: int) -> None:
+    """Bias below 0.02, where its standard error is 0.003 (0.006 over 50 logs); dropping is off by 0.2 and 0.15."""
+    errors, covered = over(by_judge_and_labels, SUGGESTED, chance, logs, 3000)
+    dropped, _ = over(by_dropping, SUGGESTED, chance, logs, 3000)
+    assert abs(errors.mean()) < 0.02
+    assert covered >= 0.95 - 2 * np.sqrt(0.95 * 0.05 / logs)
     assert rms(dropped) >= 3 * rms(errors)
 
 
@@ -162,7 +174,7 @@ def test_a_model_that_fools_the_judge_is_seen_through() -> None:
     """`null` is right in 10 % of cases and judged at 0.8."""
     log = draw(0)
     assert value(log, by_judge_alone(log), NULL).low > 0.75
-    errors, _ = over(by_judge_and_labels, NULL, logs=50)
+    errors, _ = over(by_judge_and_labels, NULL, logs=30)
     assert abs(errors.mean()) < 0.03
     assert (truth(NULL) + errors).max() < 0.5
 
@@ -221,15 +233,15 @@ def test_too_few_labels_calibrate_nothing() -> None:
 
 def test_where_the_judge_says_nothing_there_is_no_guess() -> None:
     log = draw(1)
-    judge = np.where(np.arange(3000) % 2, log.judge, np.nan)
-    guesses = cross_fitted_guesses(judge, log.features, log.actions, log.outcome, np.arange(3000), 3, seed=0)
+    judge = np.where(np.arange(2400) % 2, log.judge, np.nan)
+    guesses = cross_fitted_guesses(judge, log.features, log.actions, log.outcome, np.arange(2400), 3, seed=0)
     assert np.array_equal(np.isnan(guesses), np.isnan(judge))
     assert np.nanmin(guesses) >= 0
     assert np.nanmax(guesses) <= 1
 
 
 def test_a_guess_comes_of_other_groups_only() -> None:
-    log, groups = draw(1), np.arange(3000) // 10
+    log, groups = draw(1), np.arange(2400) // 10
     found = cross_fitted_guesses(log.judge, log.features, log.actions, log.outcome, groups, 3, seed=0)
     other = log.outcome.copy()
     other[groups == 7] = 1 - other[groups == 7]
@@ -295,17 +307,17 @@ def test_whatever_the_unknown_outcomes_are_the_change_is_within_the_bounds(seed:
 
 
 def test_labels_chosen_by_the_outcome_itself_mislead_and_the_bounds_say_how_far() -> None:
-    """Right answers are scored four times as often and nobody logged why. The bounds cover in all of 100 logs; the
+    """Right answers are scored four times as often and nobody logged why. The bounds cover in all of 40 logs; the
     estimate does so in fewer than half."""
     policy, off, inside = SUGGESTED, 0, 0
     change = truth(policy) - truth(np.tile(BEHAVIOUR, (2, 1)))
-    for seed in range(100):
+    for seed in range(40):
         log = draw(seed)
         rng = np.random.default_rng(seed + 1000)
-        scored = rng.random(3000) < np.where(log.quality > 0, 0.4, 0.1) * np.where(log.actions == 0, 1.0, 0.5)
-        hidden = Log(log.features, log.actions, log.quality, np.full(3000, np.nan), log.chance, scored)
+        scored = rng.random(2400) < np.where(log.quality > 0, 0.4, 0.1) * np.where(log.actions == 0, 1.0, 0.5)
+        hidden = Log(log.features, log.actions, log.quality, np.full(2400, np.nan), log.chance, scored)
         rows = hidden.judging
-        known = np.ones(3000)
+        known = np.ones(2400)
         known[rows] = label_probabilities(
             hidden.features[rows], hidden.actions[rows], hidden.judge[rows], scored[rows].astype(np.int64), rows, 3,
             seed=0,
@@ -315,8 +327,8 @@ def test_labels_chosen_by_the_outcome_itself_mislead_and_the_bounds_say_how_far(
         inside += low <= change <= high
         one = value(hidden, evidence, policy)
         off += not one.low <= truth(policy) <= one.high
-    assert inside == 100
-    assert off > 50
+    assert inside == 40
+    assert off > 20
 
 
 def test_without_a_judge_nothing_is_corrected() -> None:
@@ -335,3 +347,112 @@ def test_a_corrected_outcome_is_known_everywhere_and_right_on_average() -> None:
     assert not np.isnan(outcome).any()
     assert (known == 1).all()
     assert outcome.mean() == pytest.approx(log.quality[log.judging].mean(), abs=0.03)
+
+
+def dataset(log: Log, **changes: object) -> LoggedDataset:
+    n = len(log.actions)
+    data = LoggedDataset(
+        features=log.features,
+        actions=log.actions.astype(np.int64),
+        quality=log.outcome,
+        cost_usd=np.array([0.01, 0.002, 0.0005])[log.actions],
+        latency_s=np.ones(n),
+        behaviour=np.tile(BEHAVIOUR, (n, 1)),
+        groups=np.arange(n),
+        time_ns=np.arange(n),
+        action_names=NAMES,
+        propensities_logged=True,
+        judge=log.judge,
+        label_sources=("human",),
+    )
+    return replace(data, **changes)  # type: ignore[arg-type]
+
+
+def judged(data: LoggedDataset) -> Evaluation:
+    """The newest third by models of the others."""
+    first = 2 * len(data) // 3
+    return held_out(data, np.arange(first), np.arange(first, len(data)), confidence=0.95, seed=0)
+
+
+def always(data: LoggedDataset, action: str) -> Floats:
+    return Fixed.always(NAMES.index(action), 3).probabilities(data.features, data.behaviour)
+
+
+@pytest.fixture(scope="module")
+def plain() -> LoggedDataset:
+    return dataset(draw(4, n=6000))
+
+
+@pytest.fixture(scope="module")
+def evaluation(plain: LoggedDataset) -> Evaluation:
+    return judged(plain)
+
+
+def test_a_judge_narrows_the_interval_and_keeps_the_truth(plain: LoggedDataset, evaluation: Evaluation) -> None:
+    """Cheap instead of today's mixture; with the judge the interval is at most 0.8 times as wide as without."""
+    cheap = always(evaluation.data, "cheap")
+    with_judge = evaluation.change("quality", cheap, "DR")
+    without = judged(replace(plain, judge=np.full(len(plain), np.nan))).change("quality", cheap, "DR")
+    assert isinstance(with_judge, Estimate)
+    assert isinstance(without, Estimate)
+    change = float(RIGHT[:, 1].mean() - (BEHAVIOUR * RIGHT).sum(axis=1).mean())
+    assert with_judge.low < change < with_judge.high
+    assert with_judge.high - with_judge.low < 0.8 * (without.high - without.low)
+
+
+def test_few_scores_that_nobody_drew_make_an_assumption_and_drawn_ones_do_not(plain: LoggedDataset) -> None:
+    cheap = always(judged(plain).data, "cheap")
+
+    def kind(data: LoggedDataset) -> str:
+        found = judged(data).change("quality", cheap, "DR")
+        assert isinstance(found, Estimate)
+        return found.kind
+
+    drawn = replace(plain, label_probability=COMPLAINTS(plain.judge))
+    assert kind(plain) == "assumption"
+    assert kind(drawn) == "asymptotic"
+    assert kind(replace(drawn, label_probability=np.where(plain.time_ns % 9, drawn.label_probability, np.nan))) == (
+        "assumption"
+    )
+    by_judge = replace(plain, quality=plain.judge, judge=np.full(len(plain), np.nan), label_sources=("judge",))
+    assert kind(by_judge) == "assumption"
+
+
+def test_logged_probabilities_are_used_as_they_are_and_undrawn_scores_do_not_judge(plain: LoggedDataset) -> None:
+    chance = COMPLAINTS(plain.judge)
+    undrawn = ~np.isnan(plain.quality) & (plain.time_ns % 5 == 0)
+    found = judged(replace(plain, label_probability=np.where(undrawn, 0.0, chance))).outcomes["quality"]
+    rows = np.arange(4000, 6000)
+    assert found.known[~undrawn[rows]] == pytest.approx(chance[rows][~undrawn[rows]])
+    assert np.isnan(found.outcome[undrawn[rows]]).all()
+    assert np.array_equal(np.isnan(found.outcome), np.isnan(plain.quality[rows]) | undrawn[rows])
+
+
+def test_without_human_labels_of_an_action_nothing_is_claimed_of_it(plain: LoggedDataset) -> None:
+    data = replace(plain, quality=np.where(plain.actions == 2, np.nan, plain.quality))
+    found = judged(data)
+    refused = found.change("quality", always(found.data, "null"))
+    assert isinstance(refused, Refused)
+    assert refused.reason == "judge-only claims refused: 'null' has no human labels, 30 would do"
+    assert np.isnan(found.shrunk_change("quality", always(found.data, "null")))
+    assert isinstance(found.change("cost_usd", always(found.data, "null")), Estimate)
+
+
+@pytest.mark.parametrize(("scored", "missing"), [((0, 1), "'null' has no"), ((0,), "'cheap' has no")])
+def test_a_study_whose_judge_nobody_checked_on_an_action_says_what_is_missing(
+    plain: LoggedDataset, scored: tuple[int, ...], missing: str
+) -> None:
+    data = replace(plain, quality=np.where(np.isin(plain.actions, scored), plain.quality, np.nan)).take(np.arange(2000))
+    lessons = learn(Logged(data, None, 0.0), Limits(), None, epsilon=0.05, seed=0)
+    assert lessons.suggestion.model is None
+    assert lessons.suggestion.refused.startswith(f"judge-only claims refused: {missing} human labels, 30 would do")
+
+
+def test_effective_decisions_lie_between_the_labels_and_the_opinions(evaluation: Evaluation) -> None:
+    evidence = evaluation.outcomes["quality"]
+    cheap = always(evaluation.data, "cheap")
+    labels_alone = effective_decisions(replace(evidence, surrogate=np.zeros(0)), cheap)
+    opinions = float((evaluation.data.actions == 1).sum())
+    assert labels_alone < effective_decisions(evidence, cheap) < opinions
+    exact = replace(evidence, surrogate=np.where(np.isnan(evidence.outcome), evidence.surrogate, evidence.outcome))
+    assert effective_decisions(exact, cheap) == pytest.approx(opinions)

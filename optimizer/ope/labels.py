@@ -128,9 +128,9 @@ def told(data: LoggedDataset) -> Bools:
 
 
 def refusal(data: LoggedDataset) -> str:
-    """Which actions a judge alone has judged, and how many labels would do."""
-    a = len(data.action_names)
-    return judged_alone(label_counts(data.actions, data.quality, a), data.action_names, np.ones((1, a)))
+    """Which of today's actions a judge alone has judged, and how many labels would do; "" where that is none."""
+    counts = label_counts(data.actions, data.quality, len(data.action_names))
+    return judged_alone(counts, data.action_names, data.behaviour) if judged(data) else ""
 
 
 def known_qualities(data: LoggedDataset) -> Floats:
