@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ingest import wal
+from ingest.arrivals import whole
 from ingest.declared import declare_scales
 from ingest.errors import AppError, WorkError
 from ingest.known_ids import KnownIds
@@ -167,8 +168,9 @@ class Converter:
     def _note(self, portion: Portion) -> None:
         """Learns what a portion brings."""
         self._batch = portion.number
-        self._waiting.arrived(portion.arrivals, self._monotonic())
-        self._apart.note(portion.arrivals)
+        arrivals = whole(portion.arrivals)
+        self._waiting.arrived(arrivals, self._monotonic())
+        self._apart.note(arrivals)
         if portion.skipped_bytes > self._skipped_bytes:
             self._skipped_bytes = portion.skipped_bytes
             self._say({"damaged_wal_bytes": self._skipped_bytes})
@@ -179,11 +181,11 @@ class Converter:
         held: dict[str, Arrival] = {}
         stored: list[str] = []
         for trace_id in quiet:
-            whole = self._waiting.whole(trace_id)
-            if whole is None or self._apart.doubtful(whole.spans):
+            arrival = self._waiting.whole(trace_id)
+            if arrival is None or self._apart.doubtful(arrival.spans):
                 stored.append(trace_id)
             else:
-                held[trace_id] = whole
+                held[trace_id] = arrival
         rows, files, position = portion.rows, portion.files, portion.position
         sizes = {trace_id: len(arrival.spans) + len(arrival.events) for trace_id, arrival in held.items()}
         for ids in portions(held, sizes) if held else [[]]:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ingest.errors import AppError
 from ingest.options import ConverterOptions
+from ingest.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
     """The child's main function."""
     os.nice(_NICE)
     sys.setswitchinterval(_SWITCH_S)
+    without_pandas()
     from ingest import converter, portions_child  # the lake's libraries stay out of the receiver's process
 
     gc.set_threshold(*portions_child.COLLECT)

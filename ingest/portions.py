@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ingest import otlp, wal
+from ingest.arrivals import Arrived
 from ingest.rows import Batch
 from ingest.scores import ScoreError, parse_scores
-from ingest.waiting import Arrival
 from ingest.wal import Position, Record, WalReader
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Portion:
     rows: TableRows = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     """Of tables whose rows are in a file already."""
-    arrivals: Mapping[str, Arrival] = field(default_factory=dict)
+    arrivals: Mapping[str, Arrived] = field(default_factory=dict)
     skipped_bytes: int = 0
     """Of the log's damaged parts so far."""
 

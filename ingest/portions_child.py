@@ -7,40 +7,32 @@ lost with it: the position in the log is stored with the rows.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
 from ingest.arrow_tables import table
-from ingest.dialects.facts import LlmFacts
 from ingest.errors import WorkError
 from ingest.lake_files import data_folder, registrable, write_file
-from ingest.logged_calls import LoggedEvent
 from ingest.portions import Portion, PortionReader
-from ingest.rows import COLUMNS, FACTS
-from ingest.trace_tree import TraceSpan
-from ingest.waiting import Arrival
+from ingest.rows import COLUMNS
 from ingest.wal import Position
+from ingest.without_pandas import without_pandas
 
 COLLECT = (50_000, 20, 100)
 """A portion is some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
 _FILED = ("span_log", "content_log", "event_log")
 _END_S = 5.0
-
-_OWN = tuple(name for name in TraceSpan.__dataclass_fields__ if name != "facts")
-_own_of, _facts_of = attrgetter(*_OWN), attrgetter(*FACTS)
-_BEFORE_FACTS = tuple(TraceSpan.__dataclass_fields__).index("facts")
-
-Flat = tuple[str, int, int, list[tuple[tuple[object, ...], tuple[object, ...]]], list[LoggedEvent]]
 
 
 class PortionsChild:
@@ -64,13 +56,12 @@ class PortionsChild:
         try:
             if self.idle:
                 self._ours.send(None)
-            portion, flat = self._ours.recv()
+            found = self._ours.recv()
         except (EOFError, OSError) as problem:
             raise WorkError(f"the process that reads the write-ahead log ended: {problem!r}") from problem
-        if portion is None:
-            raise flat
-        self.idle = portion.drained
-        found: Portion = replace(portion, arrivals=whole(flat))
+        if not isinstance(found, Portion):
+            raise found
+        self.idle = found.drained
         return found
 
     def __enter__(self) -> Self:
@@ -85,61 +76,50 @@ class PortionsChild:
         self._process.close()
 
 
-def flattened(arrivals: Mapping[str, Arrival]) -> list[Flat]:
-    """Arrivals as tuples, which go through a pipe five times as fast as the records."""
-    return [
-        (
-            *(trace_id, arrival.first_ns, arrival.last_ns),
-            [(_own_of(span), _facts_of(span.facts)) for span in arrival.spans],
-            arrival.events,
-        )
-        for trace_id, arrival in arrivals.items()
-    ]
-
-
-def whole(flat: Iterable[Flat]) -> dict[str, Arrival]:
-    """The inverse of `flattened`."""
-    found = {}
-    for trace_id, first_ns, last_ns, spans, events in flat:
-        made = [_span(own, facts) for own, facts in spans]
-        found[trace_id] = Arrival(first_ns, last_ns, made, events)
-    return found
-
-
-def _span(own: tuple[Any, ...], facts: tuple[Any, ...]) -> TraceSpan:
-    values = [*own[:_BEFORE_FACTS], LlmFacts(*facts), *own[_BEFORE_FACTS:]]
-    return TraceSpan(*values)
-
-
 def _work(home: str, theirs: Connection) -> None:
     """The child's main function: ends when the other end of the pipe is closed."""
-    gc.set_threshold(*COLLECT)
-    try:
+    without_pandas()
+    gc.disable()  # between portions it is asked for: the many objects of one are not circular
+    gc.freeze()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), ThreadPoolExecutor(1) as sender:
         position, number, schemas = theirs.recv()
         reader = PortionReader(Path(home) / "wal", position, number)
         data = data_folder(Path(home) / "lake")
         while True:
             theirs.recv()
-            while not _send(reader, data, schemas, theirs):
-                pass
-    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
-        return
+            sending: Future[None] | None = None
+            drained = False
+            while not drained:
+                found = _read(reader)
+                drained = isinstance(found, Exception) or found.drained
+                if sending is not None:
+                    sending.result()
+                sending = sender.submit(_send, found, data, schemas, theirs)
+                del found
+                gc.collect()
+            if sending is not None:
+                sending.result()
 
 
-def _send(reader: PortionReader, data: Path, schemas: Mapping[str, pa.Schema], theirs: Connection) -> bool:
-    """Makes a portion and sends it, or what went wrong; whether that was all for now."""
+def _read(reader: PortionReader) -> Portion | Exception:
     try:
-        portion = reader.read()
-        flat = flattened(portion.arrivals)
-        files = _files(portion, data, schemas) if registrable(data) else {}
+        return reader.read()
     except Exception as problem:
-        theirs.send((None, problem))
-        return True
-    rows = {name: found for name, found in portion.rows.items() if name not in files}
-    drained = portion.drained
-    portion = replace(portion, rows=rows, files=files, arrivals={})
-    theirs.send((portion, flat))
-    return drained
+        return problem
+
+
+def _send(found: Portion | Exception, data: Path, schemas: Mapping[str, pa.Schema], theirs: Connection) -> None:
+    """Sends a portion, its texts put into files, or what went wrong. Arrow writes the files without Python's lock: the
+    next portion is read meanwhile."""
+    if isinstance(found, Portion) and registrable(data):
+        try:
+            files = _files(found, data, schemas)
+        except OSError as problem:
+            found = problem
+        else:
+            rows = {name: made for name, made in found.rows.items() if name not in files}
+            found = replace(found, rows=rows, files=files)
+    theirs.send(found)
 
 
 def _files(portion: Portion, data: Path, schemas: Mapping[str, pa.Schema]) -> dict[str, Path]:

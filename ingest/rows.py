@@ -15,13 +15,12 @@ from operator import attrgetter
 import orjson
 
 from ingest import logged_calls, sealing, span_scores
+from ingest.arrivals import Arrived
 from ingest.dialects import messages
 from ingest.dialects.facts import Content, LlmFacts
 from ingest.dialects.values import dumps, text
 from ingest.logged_calls import LoggedEvent
 from ingest.spans import LogRecord, Score, Span
-from ingest.trace_tree import TraceSpan
-from ingest.waiting import Arrival
 
 FACTS = tuple(LlmFacts.__dataclass_fields__)
 
@@ -72,8 +71,8 @@ class Batch:
     number: int
     rows: dict[str, list[tuple[object, ...]]] = field(default_factory=lambda: {table: [] for table in COLUMNS})
     minutes: dict[int, Minute] = field(default_factory=dict)
-    arrivals: dict[str, Arrival] = field(default_factory=dict)
-    """trace id -> its spans and events of this batch, as the settler sees them."""
+    arrivals: dict[str, Arrived] = field(default_factory=dict)
+    """trace id -> its spans and events of this batch, for the settler."""
 
     def minute(self, received_ns: int) -> Minute:
         """The counters of the minute of a receipt."""
@@ -130,20 +129,19 @@ class Batch:
         reading = sealing.read(span)
         facts, content = reading.facts, reading.content
         rows = self.rows["span_log"]
+        service, told = span.service, _facts_of(facts)
         who = (span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind, span.start_ns, span.end_ns)
-        what = (span.status, span.status_message or None, span.service, span.scope.name, span.scope.version)
+        what = (span.status, span.status_message or None, service, span.scope.name, span.scope.version)
         size = (*sealing.sizes(span, content), digest(content.input_text))
         events = _events(span) if span.events else None
         links = dumps([{"trace_id": trace, "span_id": at} for trace, at in span.links]) if span.links else None
         rest = (dumps(reading.kept), resource, events, links, dumps(reading.unknown) if reading.unknown else None)
-        rows.append((*who, *what, *_facts_of(facts), *size, *rest, received_ns, self.number, len(rows)))
+        rows.append((*who, *what, *told, *size, *rest, received_ns, self.number, len(rows)))
         if content != _NO_CONTENT:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
+        at = (span.span_id, span.parent_span_id, span.name, service, span.start_ns, span.end_ns, span.status)
         self._arrived(span.trace_id, received_ns).spans.append(
-            TraceSpan(
-                *(span.span_id, span.parent_span_id, span.name, span.service, span.start_ns, span.end_ns, span.status),
-                *(facts, *size, span.trace_id, span.scope.name),
-            )
+            (*at, told, *size, span.trace_id, span.scope.name, False)
         )
 
     def _add_event(self, log: LogRecord, name: str, trace_id: str, received_ns: int) -> None:
@@ -156,10 +154,10 @@ class Batch:
         told = (name, log.time_ns, log.service, orjson.loads(body), orjson.loads(attributes))
         self._arrived(trace_id, received_ns).events.append(LoggedEvent(event_id, log.span_id, *told))
 
-    def _arrived(self, trace_id: str, received_ns: int) -> Arrival:
+    def _arrived(self, trace_id: str, received_ns: int) -> Arrived:
         arrival = self.arrivals.get(trace_id)
         if arrival is None:
-            arrival = self.arrivals[trace_id] = Arrival(received_ns, received_ns)
+            arrival = self.arrivals[trace_id] = Arrived(received_ns, received_ns)
         elif received_ns < arrival.first_ns:
             arrival.first_ns = received_ns
         elif received_ns > arrival.last_ns:

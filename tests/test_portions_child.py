@@ -15,7 +15,6 @@ from ingest import converter, portions, wal
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.portions import PortionReader
-from ingest.portions_child import flattened, whole
 from ingest.pricing import Price
 from ingest.wal import Position
 
@@ -48,14 +47,6 @@ def stored(home: Path) -> dict[str, list[tuple[object, ...]]]:
             table: sorted(map(repr, lake.sql(f"select * exclude (day) from {table}").rows()))
             for table in ("span_log", "content_log", "event_log", "ingest_log", "settled_calls", "span_roles")
         }
-
-
-def test_what_goes_through_the_pipe_comes_out_equal(tmp_path: Path) -> None:
-    append(tmp_path, 1, 2)
-    arrivals = PortionReader(tmp_path / "wal", Position.START, 0).read().arrivals
-    assert len(arrivals) == 2
-    assert all(arrival.spans and arrival.events for arrival in arrivals.values())
-    assert whole(flattened(arrivals)) == arrivals
 
 
 def test_a_process_of_its_own_stores_the_same(tmp_path: Path) -> None:
