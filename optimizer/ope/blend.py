@@ -4,7 +4,7 @@ Legend: n decisions, a actions. pi is the policy, b the logging behaviour, w = p
 outcome, r whether it is known, e the probability that it is known.
 
 direct   sum_a pi(a) (m(a) + d(a)), with d(a) the mean residual of the action where it was taken, drawn towards 0 as by
-         five decisions without any: little noise, but biased where the model is
+         a hundred decisions without any: little noise, but biased where the model is
 snips    sum w (r / e) y / sum w (r / e)
 robust   sum_a pi(a) m(a) + sum w (r / e) (y - m) / sum w (r / e): doubly robust, its correction self-normalised
 
@@ -31,8 +31,9 @@ LEAST_BIAS = 0.1
 """The direct estimate's assumed bias at least, in standard deviations of the outcome."""
 CHANCE = 0.9
 """A difference within the interval of this level is put down to chance."""
-PRIOR_DECISIONS = 5.0
-"""An action's mean residual counts as if so many more decisions had shown none."""
+PRIOR_DECISIONS = 1 / LEAST_BIAS**2
+"""An action's mean residual counts as if so many more decisions had shown none: what is right where an action's bias is
+as likely as not within `LEAST_BIAS` standard deviations."""
 
 
 @dataclass(frozen=True, eq=False)
