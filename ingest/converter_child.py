@@ -33,6 +33,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 30.0  # before a dead child is replaced
 _HEALTHY_S = 60.0  # of life, after which waits start small again
 _SWITCH_S = 0.0005
 """The thread that commits asks for Python's lock at each task of DuckDB's; it would wait the usual 5 ms for it."""
+_COLLECT = (50_000, 20, 100)
+"""A commit is some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
 _NICE = 8
 """What the child, and its own, give way by. Clients wait for the receiver and nobody for the converter, whose work
 waits in the log: where all want the processors, the receiver gets three quarters of them instead of a third."""
@@ -43,9 +45,8 @@ def convert(home: str, options: ConverterOptions, parent: Connection) -> None:
     os.nice(_NICE)
     sys.setswitchinterval(_SWITCH_S)
     without_pandas()
-    from ingest import converter, portions_child  # the lake's libraries stay out of the receiver's process
-
-    gc.set_threshold(*portions_child.COLLECT)
+    gc.set_threshold(*_COLLECT)
+    from ingest import converter  # the lake's libraries stay out of the receiver's process
 
     def say(state: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):  # the parent is gone

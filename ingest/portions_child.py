@@ -29,8 +29,6 @@ from ingest.rows import COLUMNS
 from ingest.wal import Position
 from ingest.without_pandas import without_pandas
 
-COLLECT = (50_000, 20, 100)
-"""A portion is some hundred thousand objects, none of them circular: looking for circles took a tenth of the time."""
 _FILED = ("span_log", "content_log", "event_log")
 _END_S = 5.0
 
