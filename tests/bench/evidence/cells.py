@@ -22,8 +22,8 @@ from . import ours, peers
 from .regimes import Log, Scene, scene
 from .worlds import world
 
-CHUNK = 10
-"""Logs that share heads (coverage) or a peer's process (accuracy)."""
+CHUNKS = {"coverage": 10, "accuracy": 20}
+"""Logs that share heads, or a peer's process."""
 GAMMA = 2.0
 """Declared in confounded cells; the true one is below it, see `regimes.gamma`."""
 Record = dict[str, Any]
@@ -54,7 +54,7 @@ def measure(cell: str, chunk: int, logs: int, folder: Path | None, asked: tuple[
         else:
             records = _accurate(stage, wanted, int(size), logs, asked, rng)
     for number, record in enumerate(records):
-        record |= {"cell": cell, "log": chunk * CHUNK + number}
+        record |= {"cell": cell, "log": chunk * CHUNKS[part] + number}
     return records
 
 

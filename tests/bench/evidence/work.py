@@ -25,7 +25,7 @@ ESTIMATED_SIZES = (1_000, 3_000)
 """Where propensities or label chances have to be estimated in every log."""
 NIGHTS = (1_000, 4_000)
 SPEED_LOGS = 3
-_CHUNKS = {"coverage": measured.CHUNK, "accuracy": measured.CHUNK, "gate": gate.CHUNK, "learning": 1, "speed": 1}
+_CHUNKS = {**measured.CHUNKS, "gate": gate.CHUNK, "learning": 1, "speed": 1}
 
 Record = dict[str, Any]
 
