@@ -27,7 +27,7 @@ import pyarrow as pa
 from ingest import pins, queries
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.home import open_home
-from ingest.lake_files import data_folder, registrable, sync, write_file
+from ingest.lake_files import data_folder, day_of, registrable, sync, write_file
 
 PATIENCE_S = 5.0
 """How long a busy catalogue or another writer is waited for."""
@@ -233,12 +233,13 @@ class Lake:
         and a file that `lake_files` wrote. `costs` (trace_id, span_id, cost_usd, unpriced, price) take the place of
         those of settled calls.
 
-        The rows are noted as of the clock's day, which retention goes by. Raises WorkError when the lake cannot be
-        written; nothing is changed then, unless the very end of the transaction failed: who goes on must ask the lake
-        how far it got.
+        The rows are noted as of the files' day, or else the clock's, which retention goes by. Raises WorkError when the
+        lake cannot be written; nothing is changed then, unless the very end of the transaction failed: who goes on must
+        ask the lake how far it got.
         """
         started = time.time() - 1.0
-        day = datetime.fromtimestamp(self._clock() / 1e9, UTC).date()
+        days = {day_of(file) for file in files.values()}
+        day = max(days, default=datetime.fromtimestamp(self._clock() / 1e9, UTC).date())
         apart = {table: found for table, found in rows.items() if self._has_file(table, found)}
         taken = [*files.items(), *self._files(apart, day).items()]
         self._sync({path for _, file in taken for path in (file, file.parent)})

@@ -16,6 +16,8 @@ _TEXTS = frozenset(
 )
 """Columns that nobody asks for by value: least and greatest of them would only swell the catalogue."""
 
+_DAY = "day="
+
 
 def data_folder(lake: Path) -> Path:
     """Where the files of a lake are, in a folder for each table."""
@@ -25,7 +27,7 @@ def data_folder(lake: Path) -> Path:
 def write_file(folder: Path, rows: pa.Table, schema: pa.Schema, day: date) -> Path:
     """A new file, not synced, with a day's rows of the table that has this folder and schema; columns that the rows
     lack are null. Nothing knows of it yet. Raises OSError."""
-    of_day = folder / f"day={day}"
+    of_day = folder / f"{_DAY}{day}"
     if not of_day.is_dir():
         of_day.mkdir(parents=True, exist_ok=True)
         sync([folder.parent, folder])
@@ -35,6 +37,11 @@ def write_file(folder: Path, rows: pa.Table, schema: pa.Schema, day: date) -> Pa
     whole = pa.Table.from_arrays(columns, schema=schema)
     pq.write_table(whole, file, compression="zstd", compression_level=3, write_statistics=told)
     return file
+
+
+def day_of(file: Path) -> date:
+    """The day whose rows are in a file."""
+    return date.fromisoformat(file.parent.name.removeprefix(_DAY))
 
 
 def registrable(folder: Path) -> bool:

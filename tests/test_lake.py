@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import threading
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from ingest import lake as lakes
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.lake import Lake
+from ingest.lake_files import data_folder, write_file
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,17 @@ def test_a_moved_home_is_still_readable(home: Path, tmp_path: Path) -> None:
     home.rename(tmp_path / "moved")
     with Lake.open(tmp_path / "moved") as reader:
         assert len(costs(reader)) == 200
+
+
+def test_a_commit_is_of_the_day_when_its_files_were_written(home: Path, writer: Lake) -> None:
+    """Retention drops a day by the commits that it knows of it: none may be on another day than its rows."""
+    day, schema = date(2026, 1, 1), writer.schema("span_log")
+    spans = pa.Table.from_pylist([{"trace_id": "a", "batch": 1}], schema=schema)
+    file = write_file(data_folder(home / "lake") / "span_log", spans, schema, day)
+    batch = pa.Table.from_pylist([{"batch": 1}], schema=writer.schema("ingest_log"))
+    writer.write({"ingest_log": batch}, files={"span_log": file})
+    found = writer.sql("select day, 'spans' as what from span_log union all select day, 'batch' from ingest_log")
+    assert sorted(found.rows()) == [(day, "batch"), (day, "spans")]
 
 
 def test_a_home_may_look_like_a_partition(tmp_path: Path) -> None:
