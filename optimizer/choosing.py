@@ -33,6 +33,8 @@ class Scored:
     """(n,) gain of utility at each decision; the mean is the candidate's."""
     inside: bool
     effective: float
+    late: bool = False
+    """It breaks the latency limit."""
 
     @property
     def utility(self) -> float:
@@ -80,9 +82,9 @@ def score(candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: 
     cost, quality = evaluation.shrunk_scores("cost_usd", policy), evaluation.shrunk_scores("quality", policy)
     if not np.isfinite([cost, quality]).all() or evaluation.unsupported(policy) > MAX_UNSUPPORTED:
         return None
-    inside = float(quality.mean()) >= -limits.quality_margin
-    if limits.latency_s is not None:
-        inside = inside and evaluation.shrunk_change("latency_s", policy) <= limits.latency_s
+    limit = limits.latency_s
+    late = limit is not None and not evaluation.shrunk_change("latency_s", policy) <= limit
+    inside = float(quality.mean()) >= -limits.quality_margin and not late
     return Scored(
         candidate,
         evaluation.value("cost_usd", policy),
@@ -92,6 +94,7 @@ def score(candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: 
         reward.utility(quality, cost),
         inside,
         evaluation.effective(policy),
+        late,
     )
 
 
@@ -118,9 +121,12 @@ def _error(scores: Floats, groups: Ints) -> float:
 def _deviating_less(
     saving: Sequence[Scored], evaluation: Evaluation, limits: Limits, reward: RewardSpec
 ) -> Scored | None:
-    """The most useful mixture of a useful candidate with today's routing that is certainly inside the limits."""
+    """The most useful mixture of a useful candidate with today's routing that is certainly inside the limits.
+
+    A candidate that is too slow is not mixed: fewer decisions would then be just as late, and a mean would hide it.
+    """
     found = []
-    for one in saving:
+    for one in (s for s in saving if not s.late):
         whole = one.candidate
         if one.utility > 0 and (mixture := largest_certain(whole.model, evaluation, limits)) is not None:
             model, share = mixture

@@ -127,6 +127,18 @@ def test_nothing_worth_mixing_leaves_the_best_that_saves_and_says_that_it_is_not
     assert (choice.candidate, choice.admissible) == (CHEAP, False)
 
 
+def test_a_candidate_that_is_too_slow_is_not_hidden_in_a_mixture() -> None:
+    made = worse(0.0)
+    slow = judged(replace(made, latency_s=made.latency_s * np.array([1.0, 10.0])))
+    limits = Limits(quality_margin=0.02, latency_s=0.5)
+    whole = score(CHEAP, slow, limits, REWARD)
+    assert whole is not None
+    assert whole.late
+    choice = choose([whole], slow, limits, REWARD)
+    assert choice is not None
+    assert (choice.candidate, choice.admissible) == (CHEAP, False)
+
+
 def test_today_that_looks_at_the_prompt_cannot_be_mixed_in() -> None:
     made = worse(0.15)
     easy = made.features[:, :1] == 1
