@@ -31,7 +31,10 @@ ESTIMATORS = {
     "snips": "Reweighted log (SNIPS)",
     "ips": "Reweighted log (IPS)",
     "dr": "Doubly robust (DR)",
+    "blend": "Blend of these, doubly robust bounds",
+    "bootstrap": "Doubly robust, bounds by resampling",
     "betting": "Doubly robust, bounds by betting",
+    "ls": "Reweighted log, smoothed bounds (LS)",
 }
 
 

@@ -15,13 +15,18 @@ import numpy as np
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Kind
 from optimizer.ope import labels
+from optimizer.ope.blend import blend, blend_change
+from optimizer.ope.bootstrap import bootstrap_interval
+from optimizer.ope.bounds import smoothed_change
 from optimizer.ope.certificate import certified_change, plan_bets
-from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, today, weights
+from optimizer.ope.estimators import ESTIMATORS, Evidence, doubly_robust, snips, today, weights
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import cross_fit, fit_predict
 
 Metric = Literal["cost_usd", "quality", "latency_s"]
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
+
+BLEND = "blend"
 
 MIN_EFFECTIVE = 20.0
 """Below this many effective decisions there is no number at all: every interval tried undercovers there."""
@@ -82,21 +87,47 @@ class Evaluation:
         outcomes = {metric: evidence.take(rows) for metric, evidence in self.outcomes.items()}
         return replace(self, data=self.data.take(rows), outcomes=outcomes)
 
-    def value(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
-        """Mean outcome per decision under `policy` (n, a)."""
+    def value(self, metric: Metric, policy: Floats, estimator: str = BLEND) -> Outcome:
+        """Mean outcome per decision under `policy` (n, a); for what the blend is, see `change`."""
         if (refused := self._refusal(metric, policy)) is not None:
             return refused
         evidence = self.outcomes[metric]
-        scores = ESTIMATORS[estimator](evidence, policy)
-        return self._interval(scores, metric, policy, estimator)
+        scores = ESTIMATORS.get(estimator, doubly_robust)(evidence, policy)
+        found = self._interval(scores, metric, policy, estimator)
+        return _around(found, blend(evidence, policy).value) if estimator == BLEND else found
 
-    def change(self, metric: Metric, policy: Floats, estimator: str = "DR") -> Outcome:
-        """Mean outcome under `policy` minus today's, on the same rows: the noise that both share cancels."""
+    def change(self, metric: Metric, policy: Floats, estimator: str = BLEND) -> Outcome:
+        """Mean outcome under `policy` minus today's, on the same rows: the noise that both share cancels.
+
+        The blend is the point of the least estimated error (see `ope.blend`) within the doubly robust interval, which
+        alone makes a promise: the blend's own error is not that of a mean.
+        """
         if (refused := self._refusal(metric, policy)) is not None:
             return refused
         evidence = self.outcomes[metric]
-        scores = ESTIMATORS[estimator](evidence, policy) - today(evidence)
-        return self._interval(scores, metric, policy, estimator)
+        scores = ESTIMATORS.get(estimator, doubly_robust)(evidence, policy) - today(evidence)
+        found = self._interval(scores, metric, policy, estimator)
+        return _around(found, blend_change(evidence, policy).value) if estimator == BLEND else found
+
+    def resampled_change(self, metric: Metric, policy: Floats) -> Outcome:
+        """The doubly robust change with an interval by drawing sessions anew: see `ope.bootstrap`."""
+        found = self.change(metric, policy, "DR")
+        if isinstance(found, Refused):
+            return found
+        low, high = bootstrap_interval(self.outcomes[metric], policy, change=True, confidence=self.confidence)
+        return replace(found, estimator="bootstrap", low=low, high=high)
+
+    def smoothed_change(self, metric: Metric, policy: Floats, earlier: Evaluation) -> Outcome:
+        """The change by SNIPS with an interval that holds at any number of decisions and knows no model: see
+        `ope.bounds`. `earlier` judges other rows; they say how large an outcome may be. Refused as a certificate is."""
+        evidence = self.outcomes[metric]
+        most = self._refusal(metric, policy) or self._most(metric, earlier)
+        if isinstance(most, Refused):
+            return most
+        low, high = smoothed_change(_divided(evidence, most), policy, confidence=self.confidence)
+        value = float((snips(evidence, policy) - today(evidence)).mean())
+        size, rows = self.effective(policy, metric), len(evidence.outcome)
+        return _around(Estimate("LS", value, most * low, most * high, rows, size, "certified"), value)
 
     def certified_change(self, metric: Metric, policy: Floats, earlier: Evaluation, earlier_policy: Floats) -> Outcome:
         """As `change`, with an interval that holds at any number of decisions, by betting: see `ope.certificate`.
@@ -105,24 +136,27 @@ class Evaluation:
         counts up to one and a half times the largest of those rows. Refused where the guarantee would not hold.
         """
         evidence, before = self.outcomes[metric], earlier.outcomes[metric]
-        if (refused := self._refusal(metric, policy) or self._uncertifiable(evidence, before)) is not None:
-            return refused
-        most = 1.0 if metric == "quality" else 1.5 * float(before.outcome.max())
-        if most <= 0 or evidence.outcome.max() > most or min(evidence.outcome.min(), before.outcome.min()) < 0:
-            return Refused("an outcome is outside the range that earlier decisions showed")
+        most = self._refusal(metric, policy) or self._most(metric, earlier)
+        if isinstance(most, Refused):
+            return most
         bets = plan_bets(_divided(before, most), earlier_policy, confidence=self.confidence)
         low, high = certified_change(_divided(evidence, most), policy, bets, confidence=self.confidence)
         value = float((doubly_robust(evidence, policy) - today(evidence)).mean())
         size, rows = self.effective(policy, metric), len(evidence.outcome)
         return Estimate("betting", value, most * low, most * high, rows, size, "certified")
 
-    def _uncertifiable(self, evidence: Evidence, before: Evidence) -> Refused | None:
+    def _most(self, metric: Metric, earlier: Evaluation) -> float | Refused:
+        """The largest outcome that counts for a certificate, or why there can be none."""
+        evidence, before = self.outcomes[metric], earlier.outcomes[metric]
         if not self.data.propensities_logged:
             return Refused("a certificate needs logged probabilities, and some are estimated")
         missing = float(np.isnan(np.concatenate([evidence.outcome, before.outcome])).mean())
         if missing or not len(before.outcome):
             return Refused(f"a certificate needs the outcome of every decision, and {missing:.1%} are missing")
-        return None
+        most = 1.0 if metric == "quality" else 1.5 * float(before.outcome.max())
+        if most <= 0 or evidence.outcome.max() > most or min(evidence.outcome.min(), before.outcome.min()) < 0:
+            return Refused("an outcome is outside the range that earlier decisions showed")
+        return most
 
     def effective(self, policy: Floats, metric: Metric = "quality") -> float:
         """Effective decisions behind the policy's value: those whose outcome is known, by the weight they carry; where
@@ -154,23 +188,17 @@ class Evaluation:
         return "" if counts is None else labels.judged_alone(counts, names, policy - self.data.behaviour)
 
     def shrunk_change(self, metric: Metric, policy: Floats) -> float:
-        """The change from today as a point, for choosing: the outcome model's answer plus the positive part of the
-        doubly robust correction, c max(0, 1 - s^2 / c^2) with s its standard error. NaN without an outcome model, and
-        of quality where a judge alone would speak."""
+        """The blended change from today, for choosing, however few decisions it rests on. NaN without an outcome model,
+        and of quality where a judge alone would speak."""
         return float(self.shrunk_scores(metric, policy).mean())
 
     def shrunk_scores(self, metric: Metric, policy: Floats) -> Floats:
         """(n,) what `shrunk_change` is the mean of."""
         if metric == "quality" and self._judged_alone(policy):
             return np.full(len(self.data), np.nan)
-        evidence = self.outcomes[metric]
-        modelled = direct(evidence, policy) - direct(evidence, evidence.behaviour)
-        correction = doubly_robust(evidence, policy) - today(evidence) - modelled
-        mean, error = float(correction.mean()), float(correction.std()) / np.sqrt(len(correction))
-        keep = max(0.0, 1 - error**2 / mean**2) if mean else 0.0
-        return np.asarray(modelled + keep * correction)
+        return blend_change(self.outcomes[metric], policy).scores
 
-    def _interval(self, scores: Floats, metric: Metric, policy: Floats, estimator: str) -> Outcome:
+    def _interval(self, scores: Floats, metric: Metric, policy: Floats, estimator: str) -> Estimate:
         on_policy = policy is self.data.behaviour
         sound = estimator != "DM" and (self.data.propensities_logged or on_policy)
         if metric == "quality":
@@ -230,6 +258,11 @@ def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float
     models = fit_predict(known.features, known.actions, outcomes, judged.features, a, seed=seed)
     counts = _label_counts(data, np.concatenate([learn, judge]))
     return _evaluation(judged, models, guesses.judging, counts, confidence, seed)
+
+
+def _around(estimate: Estimate, value: float) -> Estimate:
+    """The estimate with another point, moved into its interval."""
+    return replace(estimate, value=min(max(value, estimate.low), estimate.high))
 
 
 def _divided(evidence: Evidence, by: float) -> Evidence:

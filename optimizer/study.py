@@ -20,6 +20,7 @@ from optimizer.constraints import Told, allowed, limited, told
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, split
 from optimizer.drift import compare
 from optimizer.evidence import (
+    BLEND,
     MAX_UNSUPPORTED,
     METRICS,
     Evaluation,
@@ -227,9 +228,11 @@ def assess(
         estimators: dict[str, dict[Metric, Outcome]] = {}
     else:
         changes = _changes(evaluation, suggested)
-        estimators = {
+        estimators = {BLEND: changes}
+        estimators |= {
             name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
         }
+        estimators["bootstrap"] = {metric: evaluation.resampled_change(metric, suggested) for metric in METRICS}
         known = np.concatenate([splits.train, splits.choose])
         rules = _in_words(data.take(known), evaluation, suggestion, suggested)
         moved = _moved(newer, len(splits.choose), seed=seed)
@@ -238,6 +241,7 @@ def assess(
         estimators["betting"] = {
             metric: evaluation.certified_change(metric, suggested, chooser, chosen) for metric in METRICS
         }
+        estimators["LS"] = {metric: evaluation.smoothed_change(metric, suggested, chooser) for metric in METRICS}
     case = replace(
         _case(data, suggestion, evaluation, changes, suggested),
         tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
@@ -344,9 +348,7 @@ def _always(action: str, names: tuple[str, ...]) -> tuple[str, Policy]:
     return f"always {action}", Fixed.always(names.index(action), len(names))
 
 
-def _in_words(
-    known: LoggedDataset, evaluation: Evaluation, suggestion: Suggestion, suggested: Floats
-) -> Rules | None:
+def _in_words(known: LoggedDataset, evaluation: Evaluation, suggestion: Suggestion, suggested: Floats) -> Rules | None:
     """What the suggestion does, or would do if it were not mixed with today's routing."""
     judged, model = evaluation.data, suggestion.model
     if model is None:
