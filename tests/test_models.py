@@ -112,6 +112,13 @@ def test_no_row_is_predicted_by_a_model_that_saw_its_group() -> None:
     assert found[:4].max() <= 1.0
 
 
+def test_two_parts_serve_where_half_of_the_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "MAX_FITTED", 200)
+    known = DATA.features[:400], DATA.actions[:400], DATA.quality[:400], DATA.groups[:400]
+    assert len(cross_fit(*known, 2, seed=0).heads.heads) == 2
+    assert len(cross_fit(*(array[:399] for array in known), 2, seed=0).heads.heads) == 3
+
+
 def test_outcomes_are_fitted_together_as_one_by_one() -> None:
     together = cross_fit(DATA.features, DATA.actions, OUTCOMES, DATA.groups, 2, seed=0).predictions
     assert together.shape == (3, N + 2000, 2)

@@ -72,15 +72,17 @@ def cross_fit(
     seed: int,
     torch_rows: int = TORCH_ROWS,
 ) -> CrossFit:
-    """Predictions for every row by the models of `FOLDS` parts of the groups, each fitted on the other parts.
+    """Predictions for every row by the models of three parts of the groups, each fitted on the other parts; of two
+    parts, where half of the rows are more than trees are fitted on.
 
     features (n, d), actions (n,), groups (n,).
     """
     outcomes = np.atleast_2d(outcome)
-    fold = folds(groups, FOLDS, seed)
+    parts = 2 if 2 * MAX_FITTED <= len(actions) <= torch_rows else FOLDS
+    fold = folds(groups, parts, seed)
     predictions = np.full((len(outcomes), len(actions), action_count), np.nan)
     fitted = []
-    for number in range(FOLDS):
+    for number in range(parts):
         train, test = fold != number, fold == number
         if not test.any():
             continue
