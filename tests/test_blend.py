@@ -9,7 +9,8 @@ import pytest
 
 from optimizer.dataset import Floats
 from optimizer.ope.blend import Blend, blend, blend_change
-from optimizer.ope.estimators import Evidence, direct, doubly_robust, snips, today
+from optimizer.ope.estimators import Evidence, direct, doubly_robust, effective, snips, today, weights
+from optimizer.ope.intervals import mean_interval
 
 ARMS = 4
 
@@ -150,3 +151,26 @@ def test_rows_of_one_session_count_once() -> None:
     once = blend_change(evidence, policy).direct
     assert blend_change(again, policy[rows]).direct == pytest.approx(once, abs=0.1)
     assert blend_change(hidden, policy[rows]).direct < once - 0.2
+
+
+def test_the_interval_that_is_shown_around_it_covers_and_a_fifth_less_would_not() -> None:
+    """Eight cells of 200 logs with 175 effective decisions, whatever the model: 0.92 is two binomial standard errors of
+    one, and 0.945 less than one of all. Measured 0.947, and 0.871 for intervals narrower by a fifth."""
+    covered: list[list[bool]] = []
+    narrower: list[bool] = []
+    for exploration in (0.8, 0.3):
+        for wrong, sure, labelled in ((0.25, False, 1.0), (1.0, False, 1.0), (1.0, True, 1.0), (0.5, False, 0.4)):
+            world, rng = World(exploration, wrong, sure=sure, labelled=labelled), np.random.default_rng(1)
+            covered.append([])
+            for _ in range(200):
+                evidence, policy, _, _ = world.draw(rng, int(600 / labelled / exploration))
+                known = ~np.isnan(evidence.outcome)
+                size = effective(np.where(known, weights(evidence, policy) / evidence.known, 0.0))
+                assert size >= 100
+                scores = doubly_robust(evidence, policy) - today(evidence)
+                found = mean_interval(scores, evidence.groups, confidence=0.95, estimator="DR", effective=size)
+                covered[-1].append(found.low <= world.change <= found.high)
+                narrower.append(abs(world.change - found.value) <= 0.8 * (found.high - found.low) / 2)
+    assert min(np.mean(cell) for cell in covered) >= 0.92
+    assert np.mean(covered) >= 0.945
+    assert np.mean(narrower) < 0.92
