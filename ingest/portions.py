@@ -17,7 +17,7 @@ from ingest.wal import Position, Record, WalReader
 
 log = logging.getLogger(__name__)
 
-PORTION_BYTES = 16 << 20
+PORTION_BYTES = 8 << 20
 """At most about so much of the WAL is held at once."""
 
 TableRows = Mapping[str, Sequence[tuple[object, ...]]]

@@ -171,6 +171,12 @@ def partial_lines(service: Record) -> list[str]:
     return lines
 
 
+def disagreement_lines(service: Record) -> list[str]:
+    """Where the estimators differ by more than chance, which of the things they rest on is in doubt."""
+    names = {"cost_usd": "cost", "quality": "quality", "latency_s": "latency"}
+    return [f"estimators disagree on {names[key]}: {said}" for key, said in service.get("disagreement", {}).items()]
+
+
 def control_line(service: Record) -> list[str]:
     """Whether estimated probabilities miss something that moved a choice; none where they are logged."""
     found = service.get("control")
@@ -265,7 +271,8 @@ def show(result: Record, as_json: bool) -> None:
         for line in reasons(service):
             console.print(f"  {line}", markup=False)
         estimated = propensity_text.sentences(service.get("data", {}).get("behaviour"))
-        for line in [*fault_lines(service), *estimated, *control_line(service), *partial_lines(service)]:
+        doubts = [*fault_lines(service), *disagreement_lines(service), *estimated, *control_line(service)]
+        for line in [*doubts, *partial_lines(service)]:
             console.print(f"  {line}", markup=False)
         for line in refusals(service):
             console.print(f"  refused: {line}", markup=False)

@@ -39,6 +39,7 @@ from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
 from optimizer.mixtures import unmixed
 from optimizer.ope import labels
+from optimizer.ope.agreement import disagreement
 from optimizer.ope.estimators import ESTIMATORS
 from optimizer.ope.models import MAX_FITTED
 from optimizer.ope.negative_control import ControlFinding, negative_control, previous_outcome
@@ -134,6 +135,8 @@ class Findings:
     """The suggestion in words."""
     rule_changes: Mapping[Metric, Outcome]
     """What following these rules instead would change."""
+    disagreement: Mapping[Metric, str]
+    """Of which outcomes the estimators differ by more than chance, and what that means."""
     partial: tuple[PartOf, ...]
     """What can be said of policies that take actions which the log did not try."""
     control: ControlFinding | None
@@ -260,6 +263,7 @@ def assess(
         support=None if suggested is None else _support(evaluation, suggested),
         rules=rules,
         rule_changes={} if rules is None else _changes(evaluation, rules.policy(len(data.action_names))),
+        disagreement={} if suggested is None else _disagreement(evaluation, suggested, changes),
         partial=_partial(evaluation, policies, suggestion, limits),
         control=None if data.propensities_logged else _control(data, seed=seed),
     )
@@ -366,6 +370,12 @@ def _changes(evaluation: Evaluation, policy: Floats) -> dict[Metric, Outcome]:
 def _support(evaluation: Evaluation, policy: Floats) -> Support:
     changed = float(np.abs(policy - evaluation.data.behaviour).sum(axis=1).mean()) / 2
     return Support(evaluation.effective(policy), evaluation.top_share(policy), evaluation.unsupported(policy), changed)
+
+
+def _disagreement(evaluation: Evaluation, policy: Floats, changes: Mapping[Metric, Outcome]) -> dict[Metric, str]:
+    known = [metric for metric in METRICS if isinstance(changes[metric], Estimate)]
+    found = {metric: disagreement(evaluation.outcomes[metric], policy) for metric in known}
+    return {metric: said for metric, said in found.items() if said}
 
 
 def _partial(

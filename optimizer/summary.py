@@ -179,6 +179,7 @@ def service_json(
         },
         "costs": training.get("costs"),
         "limits": training["limits"],
+        "disagreement": dict(findings.disagreement),
         "partial": [_partial_json(part) for part in findings.partial],
         "control": None if findings.control is None else asdict(findings.control),
     }

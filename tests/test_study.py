@@ -200,3 +200,16 @@ def test_a_hidden_cause_of_a_choice_fails_the_control() -> None:
     assert found.control.holds is False
     logged = assess(replace(data, propensities_logged=True), Suggestion(refused="no"), LIMITS, seed=0)
     assert logged.control is None
+
+
+def test_estimators_that_differ_by_more_than_chance_are_named() -> None:
+    """A model of quality that was right until the newest decisions, which a cheap model answers worse of a sudden."""
+    world = two_models(6000)
+    data = world.draw(0)
+    lessons = learn(Logged(data, None, 0.0), LIMITS, None, epsilon=0.05, seed=0)
+    fair = assess(data, lessons.suggestion, LIMITS, seed=0)
+    assert fair.disagreement == {}
+    later = np.arange(6000) >= 4800
+    moved = replace(data, quality=np.where(later & (data.actions == 1), 0.0, data.quality))
+    found = assess(moved, lessons.suggestion, LIMITS, seed=0).disagreement
+    assert "standard errors" in found["quality"]
