@@ -13,6 +13,7 @@ from typing import Any, Literal, cast, get_args
 from ingest.errors import WorkError
 from optimizer import costs, rules, switching, unpriced
 from optimizer.gate import Limits, Outcome, Reason
+from optimizer.propensity_text import sentences
 
 Json = Mapping[str, Any]
 Role = Literal["today", "cheapest", "strongest", "cost_matched_random", "suggested"]
@@ -175,6 +176,22 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class PartRow:
+    """What the log says of a policy that it supports in part: a change per decision, of cost per 1,000."""
+
+    policy: str
+    outcome: Literal["quality_change", "usd_change"]
+    share: float
+    """Of decisions where the policy keeps to what was tried."""
+    tried: Figure
+    """The change there."""
+    bounds: tuple[float, float]
+    """Of the change over all, whatever the rest gives."""
+    modelled: Figure
+    """The change over all if the model is right about the rest."""
+
+
+@dataclass(frozen=True)
 class ServiceVerdict:
     service: str
     run_id: str
@@ -196,6 +213,9 @@ class ServiceVerdict:
     costs: Costs | None = None
     """None: a run from before costs were at one price list."""
     curve: tuple[CurvePoint, ...] = ()
+    parts: tuple[PartRow, ...] = ()
+    doubts: tuple[str, ...] = ()
+    """What was checked of the probabilities and estimators, in sentences."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +354,26 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
             CurvePoint(float(row["value_usd"]), figure(row["cost_usd_per_1k"]), figure(row["quality"]))
             for row in data.get("curve") or ()
         ),
+        parts=tuple(_part(row) for row in data.get("partial") or ()),
+        doubts=_doubts(data),
     )
+
+
+def _part(data: Json) -> PartRow:
+    return PartRow(
+        str(data["policy"]),
+        "quality_change" if data["metric"] == "quality_change" else "usd_change",
+        float(data["share"]),
+        figure(data["segment"]),
+        (float(data["low"]), float(data["high"])),
+        figure(data["extrapolated"]),
+    )
+
+
+def _doubts(data: Json) -> tuple[str, ...]:
+    control = data.get("control") or {}
+    checked = [str(control["reason"])] if control.get("holds") is not None else []
+    return (*map(str, (data.get("disagreement") or {}).values()), *sentences(data["data"].get("behaviour")), *checked)
 
 
 def _costs(data: Json) -> Costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -9,7 +10,17 @@ from typing import Any
 from dashboard import axes, figures, words
 from dashboard.axes import Axis
 from dashboard.parts import facts_row, figure, table, tone
-from dashboard.records import Coverage, Figure, Point, PolicyRow, Reconciled, RulesOfThumb, ServiceVerdict, Support
+from dashboard.records import (
+    Coverage,
+    Figure,
+    PartRow,
+    Point,
+    PolicyRow,
+    Reconciled,
+    RulesOfThumb,
+    ServiceVerdict,
+    Support,
+)
 from optimizer.gate import Reason
 
 
@@ -28,9 +39,9 @@ def verdict_head(verdict: ServiceVerdict, month: Figure | None) -> str:
 def _plan(verdict: ServiceVerdict) -> str:
     if not verdict.plan:
         return ""
-    return (
-        f'<p class="rr-plan"><b>What would decide it.</b> {escape(figures.capital(figures.sentence(verdict.plan)))}</p>'
-    )
+    said = escape(figures.capital(figures.sentence(verdict.plan)))
+    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", said)
+    return f'<p class="rr-plan"><b>What would decide it.</b> {said}</p>'
 
 
 def axis(data: Axis) -> str:
@@ -262,6 +273,35 @@ def unpriced(rows: Sequence[Mapping[str, Any]], calls: int) -> str:
         for row in rows
     ]
     return table(["Service", "Model", "Reason", "Calls", "Tokens"], body, numbers=2, label="unpriced")
+
+
+def tried_in_part(rows: Sequence[PartRow]) -> str:
+    """Bounds on policies with actions that the log did not try everywhere."""
+    body = [
+        [
+            row.policy,
+            "quality" if row.outcome == "quality_change" else "cost per 1,000",
+            f"{_with_kind(row.tried, row.outcome)}, on {figures.share(row.share)} of decisions",
+            figures.said(Figure(sum(row.bounds) / 2, *row.bounds, None), row.outcome).interval,
+            _with_kind(row.modelled, row.outcome),
+        ]
+        for row in rows
+    ]
+    head = [
+        "Policy",
+        "Change of",
+        "Where the logs tried it",
+        "Over all, whatever the rest gives",
+        "If the model is right",
+    ]
+    return table(head, body, label="parts")
+
+
+def _with_kind(data: Figure, unit: figures.Unit) -> str:
+    if data.refused:
+        return f"not estimated: {data.reason}"
+    said = figures.said(data, unit)
+    return f"{said.value} ({said.interval}; {data.kind})"
 
 
 def reconciled(found: Reconciled, most: int) -> str:

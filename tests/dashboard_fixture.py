@@ -296,6 +296,20 @@ def verdicts() -> Json:
             "text": "Send one in ten requests to the other model, at random, for about nine days",
             "decisions_needed": 1200,
         },
+        partial=[
+            {
+                "policy": "always <i>small</i>",
+                "metric": "quality_change",
+                "share": 0.44,
+                "segment": number(0.012, 0.03),
+                "low": -0.478,
+                "high": 0.146,
+                "extrapolated": number(0.004, 0.026) | {"kind": "assumption"},
+                "experiment": "",
+            },
+        ],
+        disagreement={"quality": "DM and DR differ by 3.1 standard errors: the outcome model is off"},
+        control={"holds": False, "reason": "the tenant was fixed before the decision, yet moved it"},
     )
     cannot["support"] = {**cannot["support"], "effective": None, "top1_share": None, "unsupported_share": 0.48}
     return {"services": {"alpha": deploy, "beta-agent": promising, "gamma": keep, "delta": cannot}}

@@ -254,6 +254,22 @@ def test_kind_of_each_interval_is_written_beside_it(full: Path) -> None:
     assert html(at).count('class="rr-kind"') == len(shown_figures(at))
 
 
+def test_where_the_logs_cannot_tell_what_they_do_say_stands_with_its_kind(full: Path) -> None:
+    at = show("verdict", service="delta")
+    table = html(at).partition('data-table="parts"')[2].partition("</table>")[0]
+    cells = [unescape(cell).replace("\xa0", " ") for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
+    assert cells == [
+        "always <i>small</i>",
+        "quality",
+        "+1.2 points (−1.8 to +4.2 points; asymptotic), on 44% of decisions",
+        "−47.8 to +14.6 points",
+        "+0.4 points (−2.2 to +3.0 points; assumption)",
+    ]
+    assert "DM and DR differ by 3.1 standard errors: the outcome model is off." in text(at)
+    assert "The tenant was fixed before the decision, yet moved it." in text(at)
+    assert "What the logs do say" not in text(show("verdict", service="alpha"))
+
+
 def test_refused_figures_give_their_reason_instead_of_a_number(full: Path) -> None:
     at = show("verdict", service="delta")
     reason = verdicts()["services"]["delta"]["savings_usd_per_1k"]["reason"]

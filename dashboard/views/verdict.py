@@ -59,6 +59,14 @@ def _service(verdict: ServiceVerdict, run: data.Run) -> None:
     if verdict.costs is not None:
         st.html(parts.remark(words.costs(verdict.costs)))
     _evidence(verdict)
+    if verdict.parts and verdict.outcome == "cannot_tell":
+        about = "Policies that the logs tried in part: what is known there, and how far the rest could move it."
+        st.html(parts.heading("What the logs do say", about))
+        st.html(sections.tried_in_part(verdict.parts))
+    if verdict.doubts:
+        st.html(parts.heading("What was checked", "Of the probabilities and of the estimators."))
+        for doubt in verdict.doubts:
+            st.html(parts.remark(figures.capital(figures.sentence(doubt))))
     st.html(parts.heading("Kinds of interval"))
     st.html(parts.kinds())
 

@@ -127,4 +127,3 @@ class EpisodeLog:
                 parts[field.name] = value[episodes] if field.name in per_episode else value[rows]
         parts["episode"] = np.repeat(np.arange(len(episodes)), lengths)
         return EpisodeLog(action_names=self.action_names, propensities_logged=self.propensities_logged, **parts)
-
