@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from optimizer.dataset import Floats
@@ -24,7 +22,6 @@ ADVANCE = np.array(
     ]
 )
 """(types, helpers) chance that a helper brings the task one step further."""
-FRESH = 1.0
 AGAIN = 0.6
 """A helper that acts twice in a row helps less the second time."""
 
@@ -52,14 +49,6 @@ def states() -> tuple[np.ndarray, ...]:
     """Every state of a stage: type, progress, last action."""
     grid = np.meshgrid(np.arange(TYPES), np.arange(PROGRESS), np.arange(ACTIONS + 1), indexing="ij")
     return tuple(part.ravel() for part in grid)
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """Exact values: utility of a unit of quality minus cost in the same unit."""
-
-    best: float
-    script: float
 
 
 def exact(policy: list[Floats] | None) -> float:
