@@ -12,6 +12,7 @@ from optimizer.evidence import MAX_UNSUPPORTED, MIN_EFFECTIVE, Evaluation, Outco
 from optimizer.gate import Limits
 from optimizer.learners import Candidate
 from optimizer.mixtures import largest_certain
+from optimizer.ope.intervals import deviations, standard_error
 from optimizer.policy import Learned
 from optimizer.rewards import RewardSpec
 
@@ -107,15 +108,8 @@ def _close(one: Scored, best: Scored, groups: Ints) -> bool:
     """
     behind = best.gains - one.gains
     difference = float(behind.mean())
-    return difference <= min(_error(behind, groups), SIMPLER_WITHIN)
-
-
-def _error(scores: Floats, groups: Ints) -> float:
-    """Cluster-robust standard error of a mean."""
-    _, inverse = np.unique(groups, return_inverse=True)
-    sums = np.bincount(inverse, weights=scores - scores.mean())
-    count = max(len(sums), 2)
-    return float(np.sqrt(count / (count - 1) * np.sum(sums**2))) / max(len(scores), 1)
+    error = standard_error(deviations(behind, groups), len(behind))
+    return difference <= min(error, SIMPLER_WITHIN)
 
 
 def _deviating_less(

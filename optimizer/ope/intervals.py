@@ -30,8 +30,7 @@ def mean_interval(
     elif squares == 0.0:
         half = 0.0
     else:
-        error = np.sqrt(count / (count - 1) * squares) / n
-        half = float(t.ppf(0.5 + confidence / 2, freedom(summed))) * float(error)
+        half = float(t.ppf(0.5 + confidence / 2, freedom(summed))) * standard_error(summed, n)
     return Estimate(estimator, value, value - half, value + half, n, effective, kind)
 
 
@@ -43,6 +42,12 @@ def deviations(scores: Floats, groups: Ints) -> Floats:
         numbers = np.unique(numbers, return_inverse=True)[1]
     summed = np.bincount(numbers, weights=apart)  # sorting the groups would take most of the time of an estimate
     return summed[np.bincount(numbers) > 0].astype(np.float64)
+
+
+def standard_error(summed: Floats, n: int) -> float:
+    """sqrt(g / (g - 1) sum u^2) / n, of the mean of n scores whose `deviations` are u (g,); infinite for one group."""
+    count = len(summed)
+    return float(np.sqrt(count / (count - 1) * np.sum(summed**2)) / n) if count > 1 else float("inf")
 
 
 def freedom(summed: Floats) -> float:
