@@ -101,13 +101,13 @@ def frontier(
         alt.Tooltip("cost_text:N", title="Cost per 1,000"),
         alt.Tooltip("quality_text:N", title="Quality"),
     ]
-    left, right = _reach([*data["cost"], *data["cost_low"], *data["cost_high"], *_prices(curve)["cost"]], 0.06)
+    prices = _prices(curve)
+    left, right = _reach([*data["cost"], *data["cost_low"], *data["cost_high"], *prices["cost"]], 0.06)
     across: dict[str, Any] = {
         "title": "Cost per 1,000 decisions, USD",
         "scale": alt.Scale(domain=[left, right + 0.1 * (right - left)], nice=False),
         "axis": ticks(ink, 6, grid=True),
     }
-    prices = _prices(curve)
     drawn = [frame[f"quality{end}"] for frame in (data, prices) for end in ("", "_low", "_high")]
     ends = _reach([number for column in drawn for number in column], 0.1)
     upright: dict[str, Any] = {

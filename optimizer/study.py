@@ -6,7 +6,7 @@ Pure: arrays in, records out. Legend: n decisions, a actions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -231,20 +231,12 @@ def assess(
         estimators: dict[str, dict[Metric, Outcome]] = {}
     else:
         changes = _changes(evaluation, suggested)
-        estimators = {BLEND: changes}
-        estimators |= {
-            name: {metric: evaluation.change(metric, suggested, name) for metric in METRICS} for name in ESTIMATORS
-        }
-        estimators["bootstrap"] = {metric: evaluation.resampled_change(metric, suggested) for metric in METRICS}
         known = np.concatenate([splits.train, splits.choose])
         rules = _in_words(data.take(known), evaluation, suggestion, suggested)
         moved = _moved(newer, len(splits.choose), seed=seed)
         chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
-        estimators["betting"] = {
-            metric: evaluation.certified_change(metric, suggested, chooser, chosen) for metric in METRICS
-        }
-        estimators["LS"] = {metric: evaluation.smoothed_change(metric, suggested, chooser) for metric in METRICS}
+        estimators = {BLEND: changes, **_estimators(evaluation, suggested, chooser, chosen)}
     case = replace(
         _case(data, suggestion, evaluation, changes, suggested),
         tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
@@ -267,6 +259,21 @@ def assess(
         partial=_partial(evaluation, policies, suggestion, limits),
         control=None if data.propensities_logged else _control(data, seed=seed),
     )
+
+
+def _estimators(
+    evaluation: Evaluation, policy: Floats, chooser: Evaluation, chosen: Floats
+) -> dict[str, dict[Metric, Outcome]]:
+    """The change by every method beside the one that is shown. chosen: the policy on the rows of `chooser`, which say
+    how to bet."""
+    ways: dict[str, Callable[[Metric], Outcome]] = {
+        name: lambda metric, name=name: evaluation.change(metric, policy, name)  # type: ignore[misc]
+        for name in ESTIMATORS
+    }
+    ways["bootstrap"] = lambda metric: evaluation.resampled_change(metric, policy)
+    ways["betting"] = lambda metric: evaluation.certified_change(metric, policy, chooser, chosen)
+    ways["LS"] = lambda metric: evaluation.smoothed_change(metric, policy, chooser)
+    return {name: {metric: way(metric) for metric in METRICS} for name, way in ways.items()}
 
 
 def _by_earlier(data: LoggedDataset, splits: Splits, confidence: float, seed: int) -> tuple[Evaluation, Evaluation]:
