@@ -6,7 +6,7 @@ Units: costs and savings in USD per 1,000 decisions, quality in [0, 1], latency 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -465,7 +465,3 @@ def _count(value: object) -> int | None:
 def _logged_share(origin: Json) -> float | None:
     logged, estimated = float(origin.get("logged") or 0), float(origin.get("estimated") or 0)
     return logged / (logged + estimated) if logged + estimated else None
-
-
-def by_role(rows: Sequence[PolicyRow]) -> dict[Role, PolicyRow]:
-    return {row.policy: row for row in rows}

@@ -13,7 +13,7 @@ from optimizer.evidence import Evaluation, Metric, Outcome, Refused, savings
 from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import Case, Estimate, Limits, judge
 from optimizer.ope.estimators import Evidence
-from optimizer.ope.models import fit_predict, predict_outcomes
+from optimizer.ope.models import cross_fit, fit_predict
 from optimizer.sizing import COARSE
 
 LIMITS = Limits()
@@ -50,7 +50,7 @@ def fitted(data: LoggedDataset, features: Floats) -> dict[Metric, Floats]:
 
 def cross_fitted(data: LoggedDataset) -> dict[Metric, Floats]:
     return {
-        metric: predict_outcomes(data.features, data.actions, getattr(data, metric), data.groups, 2, seed=0)
+        metric: cross_fit(data.features, data.actions, getattr(data, metric), data.groups, 2, seed=0).predictions
         for metric in METRICS
     }
 

@@ -97,13 +97,6 @@ def cross_fit(
     return CrossFit(predictions.reshape(shape), Mean(tuple(fitted)))
 
 
-def predict_outcomes(
-    features: Floats, actions: Ints, outcome: Floats, groups: Ints, action_count: int, *, seed: int
-) -> Floats:
-    """(n, a) predicted mean outcome of every action at every row, each row by a model that never saw its group."""
-    return cross_fit(features, actions, outcome, groups, action_count, seed=seed).predictions
-
-
 def fit_predict(
     features: Floats,
     actions: Ints,
