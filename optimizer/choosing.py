@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,21 +57,34 @@ class Choice:
 def choose(found: Sequence[Scored], evaluation: Evaluation, limits: Limits, reward: RewardSpec) -> Choice | None:
     """The suggestion, from rows that no candidate was learned on; None when none could be scored there.
 
-    Inside the limits means by point estimate; whether it certainly is so is for the gate, on rows that were not used
-    to choose. Among those inside that save, the simplest that comes close to the best (see `_close`). With none inside,
-    the best certain mixture of one with today's routing, else the best that saves. Candidates with too few effective
-    decisions to be judged later are left out while there are others.
+    With no candidate inside the limits, the best certain mixture of one with today's routing: see `pick`.
     """
-    scored = [s for s in found if s.effective >= 1.25 * MIN_EFFECTIVE] or list(found)
+
+    def less(saving: Sequence[Scored]) -> Scored | None:
+        return _deviating_less(saving, evaluation, limits, reward)
+
+    return pick(found, evaluation.data.groups, less, least=1.25 * MIN_EFFECTIVE)
+
+
+def pick(
+    found: Sequence[Scored], groups: Ints, less: Callable[[Sequence[Scored]], Scored | None], *, least: float
+) -> Choice | None:
+    """The simplest of the candidates inside the limits that save and come close to the best (see `_close`).
+
+    Inside the limits means by point estimate; whether it certainly is so is for the gate, on rows that were not used
+    to choose. With none inside, what `less` makes of those that save, else the best that saves. Candidates with fewer
+    than `least` effective decisions could not be judged later and are left out while there are others.
+    """
+    scored = [s for s in found if s.effective >= least] or list(found)
     saving = [s for s in scored if s.cost_change < 0]
     inside = [s for s in saving if s.inside]
-    if not inside and (less := _deviating_less(saving, evaluation, limits, reward)) is not None:
-        return Choice(less, admissible=True)
+    if not inside and (mixture := less(saving)) is not None:
+        return Choice(mixture, admissible=True)
     pool = inside or saving or scored
     if not pool:
         return None
     best = max(pool, key=lambda s: s.utility)
-    close = [s for s in pool if _close(s, best, evaluation.data.groups)]
+    close = [s for s in pool if _close(s, best, groups)]
     simplest = min(close, key=lambda s: (s.candidate.complexity, -s.utility))
     return Choice(simplest, bool(inside))
 

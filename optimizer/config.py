@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import Literal, cast
 
 from ingest import redact
 from ingest.auth import Token
@@ -113,12 +113,18 @@ class ServiceSettings:
     `quality`: the score that counts (None: the most frequent one). `judge`: the score in which a judge guesses it
     (None: scores of the same name whose source is a judge). `value_usd`: what one decision of full quality is worth
     (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name. `models`:
-    what models can do, where litellm's list does not say or is wrong."""
+    what models can do, where litellm's list does not say or is wrong. `orchestrate`: whether its traces are studied
+    step by step (None: where the log shows something to learn from that). `step_quality`: the score of a step that says
+    what quality a trace would have if it stopped after it (None: "step_" and the name of the quality), of the last step
+    or of the best so far (`step_quality_of`)."""
 
     incumbent: str | None = None
     quality: str | None = None
     judge: str | None = None
     value_usd: float | None = None
+    orchestrate: bool | None = None
+    step_quality: str | None = None
+    step_quality_of: Literal["last", "best"] = "last"
     limits: Limits = field(default_factory=Limits)
     segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
     models: Mapping[str, Ability] = field(default_factory=lambda: MappingProxyType({}))
@@ -314,6 +320,12 @@ def _tier(value: object) -> str:
     return str(value)
 
 
+def _last_or_best(value: object) -> str:
+    if value not in ("last", "best"):
+        raise ValueError('"last" or "best"')
+    return str(value)
+
+
 SECTIONS: Mapping[str, Mapping[str, Reader]] = {
     "collector": {
         "host": _text,
@@ -379,6 +391,9 @@ SERVICE: Mapping[str, Reader] = {
     "quality": _text,
     "judge": _text,
     "value_usd": _number("USD above 0", lambda number: number > 0),
+    "orchestrate": _switch,
+    "step_quality": _text,
+    "step_quality_of": _last_or_best,
 }
 LIMITS: Mapping[str, Reader] = {
     "quality_margin": _number("a share from 0 to 1 (0.01 is one point)", lambda number: 0 <= number <= 1),
