@@ -48,51 +48,85 @@ class Organisation:
     """1 - active agents / steps."""
 
 
+class Folding:
+    """The graph of a trace as it grows, activation by activation: its metrics are known after each of them."""
+
+    def __init__(self) -> None:
+        self._agents: list[str] = []
+        self._followed: set[int] = set()
+        self._counts: Counter[str] = Counter()
+        self._most = 0
+        self._logs = 0.0
+        self._edges: set[tuple[str, str]] = set()
+        self._transitions = 0
+        self._after: dict[str, set[str]] = {}
+        self._before: dict[str, set[str]] = {}
+        self._cycles = dict.fromkeys(range(1, LONGEST_CYCLE + 1), 0)
+        self._distinct = 0
+
+    def add(self, activation: Activation) -> None:
+        """The next activation. Raises ValueError if it follows itself, a later one, or one that is not there."""
+        place, agent = len(self._agents), activation.agent
+        if any(not 0 <= before < place for before in activation.after):
+            raise ValueError(f"activation {place} ({agent}) follows {activation.after}: expected places before it")
+        self._agents.append(agent)
+        self._counts[agent] += 1
+        count = self._counts[agent]
+        self._most = max(self._most, count)
+        self._logs += count * math.log2(count) - (count - 1) * math.log2(count - 1) if count > 1 else 0.0
+        self._followed.update(activation.after)
+        for before in activation.after:
+            self._add_edge(self._agents[before], agent)
+
+    def _add_edge(self, source: str, target: str) -> None:
+        self._transitions += 1
+        if (source, target) in self._edges:
+            return
+        self._edges.add((source, target))
+        if source == target:
+            self._cycles[1] += 1
+            return
+        self._distinct += 1
+        for length, ways in self._ways(target, source).items():
+            self._cycles[length] += ways
+        self._after.setdefault(source, set()).add(target)
+        self._before.setdefault(target, set()).add(source)
+
+    def _ways(self, start: str, end: str) -> dict[int, int]:
+        """Simple paths back from `start` to `end`, by the length of the cycle that a new edge from `end` to `start`
+        closes with them."""
+        out, into, nothing = self._after.get(start, set()), self._before.get(end, set()), set[str]()
+        between = sum(len((self._after.get(at, nothing) & into) - {start}) for at in out if at != end)
+        return {2: int(end in out), 3: len(out & into), 4: between}
+
+    @property
+    def organisation(self) -> Organisation:
+        """The metrics of what has been added."""
+        n, steps = len(self._counts), len(self._agents)
+        pairs = n * (n - 1)
+        return Organisation(
+            steps=steps,
+            active_agents=n,
+            branches=steps - len(self._followed),
+            density=self._distinct / pairs if pairs else None,
+            density_multi=self._transitions / pairs if pairs else None,
+            edges_per_node=self._distinct / n if n else None,
+            cycles=dict(self._cycles),
+            hub_share=self._most / steps if steps else None,
+            entropy=max(math.log2(steps) - self._logs / steps, 0.0) if n > 1 else 0.0,
+            revisit_rate=1 - n / steps if steps else None,
+        )
+
+
 def organisation(activations: Sequence[Activation]) -> Organisation:
     """The metrics of a trace's activations, in the order in which they began.
 
     Raises ValueError naming the activation that follows itself, a later one, or one that is not there.
     """
-    for place, activation in enumerate(activations):
-        if any(not 0 <= before < place for before in activation.after):
-            raise ValueError(
-                f"activation {place} ({activation.agent}) follows {activation.after}: expected places before it"
-            )
-    followed = [(before, place) for place, one in enumerate(activations) for before in one.after]
-    edges = Counter((activations[before].agent, activations[place].agent) for before, place in followed)
-    counts = Counter(one.agent for one in activations)
-    n, steps = len(counts), len(activations)
-    distinct = sum(source != target for source, target in edges)
-    pairs = n * (n - 1)
-    return Organisation(
-        steps=steps,
-        active_agents=n,
-        branches=steps - len({before for before, _ in followed}),
-        density=distinct / pairs if pairs else None,
-        density_multi=edges.total() / pairs if pairs else None,
-        edges_per_node=distinct / n if n else None,
-        cycles=_cycles(edges),
-        hub_share=max(counts.values()) / steps if steps else None,
-        entropy=-sum(count / steps * math.log2(count / steps) for count in counts.values()) if n > 1 else 0.0,
-        revisit_rate=1 - n / steps if steps else None,
-    )
-
-
-def _cycles(edges: Mapping[tuple[str, str], int]) -> dict[int, int]:
-    """How many simple cycles of each length, each counted once: from its first agent in the order of names."""
-    following: dict[str, list[str]] = {}
-    for source, target in edges:
-        following.setdefault(source, []).append(target)
-    found = dict.fromkeys(range(1, LONGEST_CYCLE + 1), 0)
-    paths: list[tuple[str, ...]] = [(agent,) for agent in following]
-    while paths:
-        path = paths.pop()
-        for target in following.get(path[-1], ()):
-            if target == path[0]:
-                found[len(path)] += 1
-            elif target > path[0] and target not in path and len(path) < LONGEST_CYCLE:
-                paths.append((*path, target))
-    return found
+    folding = Folding()
+    for activation in activations:
+        folding.add(activation)
+    return folding.organisation
 
 
 @dataclass(frozen=True)
@@ -107,21 +141,42 @@ class Course:
     """Quality of the best answer on the way minus that of the last: what stopping in time would have given."""
 
 
+class Answers:
+    """The course of a trace's answers as they come, step by step."""
+
+    def __init__(self) -> None:
+        self._standing: str | None = None
+        self._suffix = 0
+        self._best: float | None = None
+        self._last: float | None = None
+
+    def add(self, answer: str | None, quality: float | None) -> None:
+        """What the next step gave. A step that gives no answer leaves the one before it standing."""
+        if answer is not None and answer != self._standing:
+            self._standing, self._suffix = answer, 0
+        elif self._standing is not None:
+            self._suffix += 1
+        self._last = quality
+        if quality is not None:
+            self._best = quality if self._best is None else max(self._best, quality)
+
+    @property
+    def course(self) -> Course:
+        """The course so far."""
+        if self._best is None or self._last is None:
+            return Course(self._suffix, None, None)
+        gap = self._best - self._last
+        return Course(self._suffix, gap > 0, gap)
+
+
 def course(answers: Sequence[str | None], qualities: Sequence[float | None]) -> Course:
     """The course of a trace's answers. answers, qualities: one a step, None where a step gave or showed none.
 
-    A step that gives no answer leaves the one before it standing. Raises ValueError when both differ in length.
+    Raises ValueError when both differ in length.
     """
     if len(answers) != len(qualities):
         raise ValueError(f"{len(answers)} answers, but {len(qualities)} qualities")
-    changed = [place for place, answer in enumerate(answers) if answer is not None and answer != _last(answers[:place])]
-    wasted = len(answers) - 1 - changed[-1] if changed else 0
-    known = [quality for quality in qualities if quality is not None]
-    if not known or qualities[-1] is None:
-        return Course(wasted, None, None)
-    gap = max(known) - qualities[-1]
-    return Course(wasted, gap > 0, gap)
-
-
-def _last(answers: Sequence[str | None]) -> str | None:
-    return next((answer for answer in reversed(answers) if answer is not None), None)
+    seen = Answers()
+    for answer, quality in zip(answers, qualities, strict=True):
+        seen.add(answer, quality)
+    return seen.course

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.organisation import Activation, course, organisation
+from optimizer.organisation import LONGEST_CYCLE, Activation, Folding, course, organisation
 
 
 def chain(*agents: str) -> list[Activation]:
@@ -59,6 +60,28 @@ def test_an_activation_that_follows_itself_or_a_later_one_is_refused() -> None:
         organisation([Activation("a", (0,))])
     with pytest.raises(ValueError, match="activation 0"):
         organisation([Activation("a", (1,)), Activation("b")])
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=20))
+def test_cycles_counted_as_edges_come_are_those_of_the_whole_graph(agents: list[str]) -> None:
+    edges = set(pairwise(agents))
+    every = {
+        length: sum(
+            path[0] == min(path) and all(edge in edges for edge in pairwise((*path, path[0])))
+            for path in permutations("abcde", length)
+        )
+        for length in range(1, LONGEST_CYCLE + 1)
+    }
+    assert organisation(chain(*agents)).cycles == every
+
+
+def test_a_long_trace_is_measured_at_each_of_its_steps() -> None:
+    folding, steps = Folding(), 5000
+    for place in range(steps):
+        folding.add(Activation(f"agent {place * place % 37}", (place - 1,) if place else ()))
+        found = folding.organisation
+        assert found.steps == place + 1
+    assert found == organisation(chain(*(f"agent {place * place % 37}" for place in range(steps))))
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=30), st.permutations("abcde"))
