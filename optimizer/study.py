@@ -233,7 +233,7 @@ def assess(
         changes = _changes(evaluation, suggested)
         known = np.concatenate([splits.train, splits.choose])
         rules = _in_words(data.take(known), evaluation, suggestion, suggested)
-        moved = _moved(newer, len(splits.choose), seed=seed)
+        moved = shifted_outcomes(newer, len(splits.choose), seed=seed)
         chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
         estimators = {BLEND: changes, **_estimators(evaluation, suggested, chooser, chosen)}
@@ -442,7 +442,7 @@ def _control(data: LoggedDataset, *, seed: int) -> ControlFinding:
     )
 
 
-def _moved(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:
+def shifted_outcomes(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:
     """Outcomes that differ, at the same features, between the first `chosen` rows and the others."""
     usable = {str(metric): one for metric, one in newer.outcomes.items() if not np.isnan(one.model).any()}
     if not usable or not len(newer.data):
