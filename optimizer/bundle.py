@@ -76,7 +76,7 @@ def write_policy(
         "incumbent": incumbent,
         "actions": list(model.actions),
         "model": model.kind,
-        "features": {"spec": runtime.SPEC, "spec_sha256": runtime.SPEC_SHA256, "dim": runtime.DIM},
+        "features": runtime.features_spec(model.actions),
         "exploration": _exploration(model),
         "constraints": _constraints(model),
         # The salt outlives versions: a session keeps its arm when the policy is renewed.
@@ -143,7 +143,7 @@ def _exploration(model: Model) -> dict[str, object]:
 
 
 def _self_test(model: Model, context: Mapping[str, object]) -> dict[str, object]:
-    features = runtime.featurise(context)
+    features = runtime.decision_features(context, model.actions)
     row = model.probabilities(features[None, :], np.ones((1, len(model.actions)), dtype=bool))[0]
     return {"context": context, "features_hash": runtime.features_hash(features), "probabilities": row.tolist()}
 

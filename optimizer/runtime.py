@@ -3,7 +3,7 @@
 Training computes features here and every bundle carries a byte copy of this file, so both sides cannot drift apart.
 It imports numpy and the standard library only, and nothing of retroute.
 
-Legend: n decisions, d features (DIM), a actions.
+Legend: n decisions, d features (DIM; of an orchestrator `width(actions)`), a actions, t trees, m nodes of the largest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 Bools = NDArray[np.bool_]
 Arm = Literal["treatment", "control", "explore"]
-ModelKind = Literal["constant", "linear", "knn"]
+ModelKind = Literal["constant", "linear", "knn", "trees"]
 
 # ---------------------------------------------------------------------------------------------------------- features
 
@@ -104,6 +104,93 @@ def featurise_many(contexts: Sequence[Mapping[str, object]]) -> Floats:
     return rows
 
 
+STOP = "STOP"
+"""The action that ends an episode. A policy whose last action it is decides step by step: an orchestrator."""
+STEP_DENSE = (
+    "steps", "last_error", "errors", "error_run", "action_run", "repeated_output", "unchanged_output",
+    "output_characters", "output_lines", "output_empty", "signal_known", "signal_last", "signal_best",
+    "cost", "tokens", "seconds",
+)  # fmt: skip
+COST_SCALE = 1e4  # a hundredth of a cent counts as much as one token
+AMOUNT_CAP = 1e15  # of one entry's cost, tokens or seconds
+_BLANK = " \t\r\n"
+
+STEP_SPEC_SHA256 = hashlib.sha256(
+    json.dumps([SPEC_SHA256, STEP_DENSE, COST_SCALE, AMOUNT_CAP, _BLANK]).encode()
+).hexdigest()
+STEP_SPEC = f"{SPEC}+steps-1:{STEP_SPEC_SHA256[:12]}"
+"""Name of the feature rules of orchestrators: those of a single decision, and those of the steps so far."""
+
+
+def width(actions: Sequence[str]) -> int:
+    """Number of features that a policy with these actions reads."""
+    steps = bool(actions) and actions[-1] == STOP
+    return DIM + len(STEP_DENSE) + 2 * len(actions) if steps else DIM
+
+
+def step_features(history: object) -> Floats:
+    """(16,) float32 in the order of `STEP_DENSE`: what the steps of an episode so far tell, whatever the actions are.
+
+    history: entries, oldest first, {"action", "status", "cost_usd", "tokens", "seconds", "output", "signal"}; every key
+    may be missing. Rules that other languages can repeat, of which "last" is the last entry's:
+
+    - steps: entries. errors: those of status "error"; error_run: those at the end without another one between;
+      last_error: 1 if the last is one. action_run: entries at the end with the last action. All but last_error log1p.
+    - repeated_output: log1p of earlier entries with the very output of the last; unchanged_output: 1 if that of the
+      entry before it is. output_characters: log1p of its code points; output_lines: log1p of its line feeds plus 1, 0
+      if it is empty; output_empty: 1 if it has nothing but spaces, tabs and line ends. All 0 where it is no text.
+    - signal_known: 1 if the last entry has a signal; signal_last: the newest one; signal_best: the largest. Cut to
+      [0, 1]; true is 1.
+    - cost: log1p of 10,000 times the sum of cost_usd; tokens, seconds: log1p of the sum. Added in order, each cut to
+      1e15; what is no number, not finite or below 0 adds nothing.
+
+    Rounded through float16, so that a logged vector equals the one used. Never raises: an entry that is no mapping is
+    one without keys, and a history that is no list, or raises, has no entries.
+    """
+    return history_features(history, ())
+
+
+def history_features(history: object, actions: Sequence[str]) -> Floats:
+    """(16 + 2a,) float32: `step_features`, then of each action log1p of how often it was taken, then 1 for the action
+    of the last entry. Never raises."""
+    size = len(STEP_DENSE) + 2 * len(actions)
+    try:
+        values = _history_features(_entries(history), actions)
+    except Exception:  # entries that raise when they are read
+        values = np.zeros(size)
+    return values.astype(np.float16).astype(np.float32)
+
+
+def orchestration_features(context: Mapping[str, object], actions: Sequence[str]) -> Floats:
+    """(DIM + 16 + 2a,) float32: `featurise` of the context, then `history_features` of its history. Never raises."""
+    try:
+        history = context.get("history")
+    except Exception:
+        history = None
+    return np.concatenate([featurise(context), history_features(history, actions)])
+
+
+def decision_features(context: Mapping[str, object], actions: Sequence[str]) -> Floats:
+    """(width(actions),) float32: what a policy with these actions reads. Never raises."""
+    return featurise(context) if width(actions) == DIM else orchestration_features(context, actions)
+
+
+def features_spec(actions: Sequence[str]) -> dict[str, str | int]:
+    """Name, hash and number of the features that a policy with these actions reads, as a manifest holds them."""
+    name, digest = (SPEC, SPEC_SHA256) if width(actions) == DIM else (STEP_SPEC, STEP_SPEC_SHA256)
+    return {"spec": name, "spec_sha256": digest, "dim": width(actions)}
+
+
+def decode_orchestration(text: str) -> Floats:
+    """(DIM + 16 + 2a,) float32 from the `policy.features` of an orchestrator, whatever its number of actions: first
+    those of the context, then `STEP_DENSE`. ValueError if it is no such vector."""
+    values = _decoded(text)
+    actions, odd = divmod(len(values) - DIM - len(STEP_DENSE), 2)
+    if actions < 1 or odd or not np.isfinite(values).all():
+        raise ValueError(f"expected the finite float16 features of an orchestrator, got {len(values)} numbers")
+    return values
+
+
 def encode_features(features: Floats) -> str:
     """Base64 of little-endian float16: the value of `policy.features`."""
     return base64.b64encode(np.asarray(features, dtype="<f2").tobytes()).decode("ascii")
@@ -111,10 +198,14 @@ def encode_features(features: Floats) -> str:
 
 def decode_features(text: str) -> Floats:
     """(DIM,) float32 from `policy.features`. ValueError if it is not base64 of DIM finite float16 numbers."""
-    values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2").astype(np.float32)
+    values = _decoded(text)
     if values.shape != (DIM,) or not np.isfinite(values).all():
         raise ValueError(f"expected {DIM} finite float16 features, got {values.shape[0]}")
     return values
+
+
+def _decoded(text: str) -> Floats:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2").astype(np.float32)
 
 
 def features_hash(features: Floats) -> str:
@@ -174,6 +265,81 @@ def _features(context: Mapping[str, object]) -> Floats:
     values[: len(dense)] = dense
     values[len(dense) :] = _hashed(tokens)
     return values
+
+
+def _entries(history: object) -> list[Mapping[str, object]]:
+    if not isinstance(history, list | tuple):
+        return []
+    return [entry if isinstance(entry, Mapping) else {} for entry in history]
+
+
+def _history_features(entries: Sequence[Mapping[str, object]], actions: Sequence[str]) -> Floats:
+    values = np.zeros(len(STEP_DENSE) + 2 * len(actions))
+    if not entries:
+        return values
+    last = entries[-1]
+    failed = [entry.get("status") == "error" for entry in entries]
+    taken = [_text_or_none(entry.get("action")) for entry in entries]
+    outputs = [_text_or_none(entry.get("output")) for entry in entries]
+    signals = [signal for entry in entries if (signal := _signal(entry.get("signal"))) is not None]
+    output = outputs[-1]
+    same = [output is not None and other == output for other in outputs[:-1]]
+    values[: len(STEP_DENSE)] = [
+        math.log1p(len(entries)),
+        float(failed[-1]),
+        math.log1p(sum(failed)),
+        math.log1p(_run(failed, True)),
+        math.log1p(_run(taken, taken[-1]) if taken[-1] is not None else 0),
+        math.log1p(sum(same)),
+        float(same[-1]) if same else 0.0,
+        math.log1p(len(output or "")),
+        math.log1p(output.count("\n") + 1) if output else 0.0,
+        float(output is not None and not output.strip(_BLANK)),
+        float(_signal(last.get("signal")) is not None),
+        signals[-1] if signals else 0.0,
+        max(signals, default=0.0),
+        math.log1p(COST_SCALE * _total(entries, "cost_usd")),
+        math.log1p(_total(entries, "tokens")),
+        math.log1p(_total(entries, "seconds")),
+    ]
+    for place, action in enumerate(actions, start=len(STEP_DENSE)):
+        values[place] = math.log1p(taken.count(action))
+        values[place + len(actions)] = float(taken[-1] == action)
+    return values
+
+
+def _run(values: Sequence[object], value: object) -> int:
+    """How many at the end are `value`."""
+    return sum(1 for _ in itertools.takewhile(lambda other: other == value, reversed(values)))
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _total(entries: Sequence[Mapping[str, object]], key: str) -> float:
+    total = 0.0
+    for entry in entries:
+        amount = _number(entry.get(key))
+        if amount is not None and amount > 0.0:
+            total += min(amount, AMOUNT_CAP)
+    return total
+
+
+def _signal(value: object) -> float | None:
+    number = float(value) if isinstance(value, bool) else _number(value)
+    return None if number is None else min(max(number, 0.0), 1.0)
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):  # an integer beyond all floats, a complex number
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _hashed(tokens: Sequence[bytes]) -> Floats:
@@ -243,11 +409,16 @@ class Model:
     """Expected value of every action, and the epsilon-greedy policy on it.
 
     arrays by kind: constant: values (a,). linear: mean, scale (d,), weights (d, a), bias (a,). knn: mean, scale (d,),
-    points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). Any kind may have draws (a, a)
-    instead of epsilon: row i holds the probability of every action where i is the best. Any kind may be mixed with a
-    routing that is blind to the prompt: today (a,) its probabilities, share () that of decisions which the model makes.
-    Any kind may have able (a, 1 + needs): what its actions can do, see `able`. ValueError if any is missing, misshapen
-    or not finite.
+    points (m, d) already standardised as (x - mean) / scale, targets (m, a), k (). trees: feature (t, m), the place
+    that a node compares, -1 in a leaf; threshold (t, m), up to which it goes to the node left (t, m), else right
+    (t, m), both further on in the table; value (t, m, a), of which those of the leaves count; node 0 is the root. Any
+    kind may have draws (a, a) instead of epsilon: row i holds the probability of every action where i is the best. Any
+    kind may be mixed with a routing that is blind to the prompt: today (a,) its probabilities, share () that of
+    decisions which the model makes. Any kind may have able (a, 1 + needs): what its actions can do, see `able`.
+    ValueError if any is missing, misshapen or not finite.
+
+    A model whose last action is STOP is an orchestrator: d is `width(actions)`, and it has no draws and no today, since
+    it explores one step of an episode and is mixed episode by episode (canary).
     """
 
     kind: ModelKind
@@ -269,8 +440,12 @@ class Model:
                 raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} has values that are not finite")
-        if self.kind != "constant" and not (self.arrays["scale"] > 0).all():
+        if self.steps and not {"draws", "today"}.isdisjoint(self.arrays):
+            raise ValueError("an orchestrator has no draws and no today: it explores one step, and a canary mixes it")
+        if "scale" in self._shapes(a) and not (self.arrays["scale"] > 0).all():
             raise ValueError("scale must be positive")
+        if self.kind == "trees":
+            self._check_trees()
         if self.kind == "knn" and not 1 <= int(self.arrays["k"]) <= len(self.arrays["points"]):
             raise ValueError("k must lie between 1 and the number of points")
         draws = self.arrays.get("draws")
@@ -291,14 +466,39 @@ class Model:
             standard |= {"able": (a, 1 + len(NEEDS))}
         if self.kind == "constant":
             return standard | {"values": (a,)}
-        d = self.arrays["mean"].size if "mean" in self.arrays else DIM
+        if self.kind == "trees":
+            shape = self.arrays["feature"].shape if "feature" in self.arrays else (1, 1)
+            t, m = shape if len(shape) == 2 else (1, 1)
+            return standard | dict.fromkeys(("feature", "threshold", "left", "right"), (t, m)) | {"value": (t, m, a)}
+        d = self.arrays["mean"].size if "mean" in self.arrays and not self.steps else width(self.actions)
         standard |= {"mean": (d,), "scale": (d,)}
         if self.kind == "linear":
             return standard | {"weights": (d, a), "bias": (a,)}
         if self.kind == "knn":
             m = len(self.arrays["points"]) if self.arrays.get("points", np.zeros(())).ndim else 0
             return standard | {"points": (m, d), "targets": (m, a), "k": ()}
-        raise ValueError(f"model kind must be constant, linear or knn, got {self.kind!r}")
+        raise ValueError(f"model kind must be constant, linear, knn or trees, got {self.kind!r}")
+
+    def _check_trees(self) -> None:
+        feature, left, right = (self.arrays[name] for name in ("feature", "left", "right"))
+        t, m = feature.shape
+        if not t or not m:
+            raise ValueError("trees need a node each")
+        if any(array.dtype.kind not in "iu" for array in (feature, left, right)):
+            raise ValueError("feature, left and right must be integers")
+        inner = feature >= 0
+        if (feature < -1).any() or (feature >= width(self.actions)).any():
+            raise ValueError(f"feature must be -1 or a place among the {width(self.actions)} features")
+        node = np.arange(m)
+        if any((inner & ((child <= node) | (child >= m))).any() for child in (left, right)):
+            raise ValueError("the children of a node must stand after it in the table")
+        if self._forest.depth > MAX_DEPTH:
+            raise ValueError(f"trees may be at most {MAX_DEPTH} decisions deep")
+
+    @property
+    def steps(self) -> bool:
+        """Whether it decides step by step, and when to stop."""
+        return self.actions[-1] == STOP
 
     def able(self, features: Floats) -> Bools:
         """(n, d) -> (n, a): which actions can serve each decision, as far as is known."""
@@ -312,10 +512,16 @@ class Model:
         arrays = self.arrays
         if self.kind == "constant":
             return np.tile(np.asarray(arrays["values"], dtype=np.float64), (len(x), 1))
+        if self.kind == "trees":
+            return self._forest.values(x)
         x = (x - arrays["mean"]) / arrays["scale"]
         if self.kind == "linear":
             return np.asarray(x @ arrays["weights"] + arrays["bias"], dtype=np.float64)
         return np.vstack([self._nearest(x[start : start + 256]) for start in range(0, max(len(x), 1), 256)])
+
+    @cached_property
+    def _forest(self) -> _Forest:
+        return _Forest.of(self.arrays)
 
     @cached_property
     def _points(self) -> NDArray[np.float64]:
@@ -359,6 +565,58 @@ class Model:
         total = today.sum(axis=1, keepdims=True)
         share = np.where(total > 0.0, float(self.arrays["share"]), 1.0)
         return np.asarray(share * result + (1.0 - share) * today / np.where(total > 0.0, total, 1.0))
+
+
+MAX_DEPTH = 64  # decisions on the way to a leaf
+
+
+@dataclass(frozen=True, eq=False)
+class _Forest:
+    """All trees as one table. A leaf's children are itself, so that every row can walk on until the last arrives."""
+
+    roots: NDArray[np.int64]  # (t,)
+    feature: NDArray[np.int64]  # (t * m,) 0 in leaves
+    threshold: NDArray[np.float64]  # (t * m,)
+    children: NDArray[np.int64]  # (2 * t * m,) left and right of each node
+    value: NDArray[np.float64]  # (t * m, a)
+    depth: int
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> _Forest:
+        t, m = arrays["feature"].shape
+        feature = arrays["feature"].astype(np.int64).ravel()
+        roots = np.arange(t) * m
+        base, own = np.repeat(roots, m), np.arange(t * m)
+        left, right = (
+            np.where(feature < 0, own, arrays[name].astype(np.int64).ravel() + base) for name in ("left", "right")
+        )
+        children = np.stack([left, right], axis=1).ravel()
+        depth, level = 0, roots
+        while depth <= MAX_DEPTH and (level := level[feature[level] >= 0]).size:
+            depth += 1
+            level = np.unique(np.concatenate([left[level], right[level]]))
+        return cls(
+            roots=roots,
+            feature=np.maximum(feature, 0),
+            threshold=arrays["threshold"].astype(np.float64).ravel(),
+            children=children,
+            value=arrays["value"].astype(np.float64).reshape(t * m, -1),
+            depth=depth,
+        )
+
+    def values(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n, d) -> (n, a): the sum over the trees of the leaf that a row ends in; NaN where it is not finite."""
+        result = np.empty((len(x), self.value.shape[1]))
+        for start in range(0, len(x), 4096):
+            rows = x[start : start + 4096]
+            place = np.arange(len(rows))[:, None]
+            node = np.repeat(self.roots[None, :], len(rows), axis=0)
+            for _ in range(self.depth):
+                right = rows[place, self.feature[node]] > self.threshold[node]
+                node = self.children[2 * node + right]
+            result[start : start + 4096] = self.value[node].sum(axis=1)
+        result[~np.isfinite(x).all(axis=1)] = np.nan
+        return result
 
 
 NEEDS = ("tools", "json_response", "attachments")
@@ -611,9 +869,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = json.loads(data)
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise PolicyError(f"manifest.json is not of schema {SCHEMA}")
-    spec = manifest["features"]
-    if (spec["spec"], spec["spec_sha256"], spec["dim"]) != (SPEC, SPEC_SHA256, DIM):
-        raise PolicyError(f"made for feature rules {spec['spec']}, this runtime has {SPEC}")
+    spec, known = manifest["features"], features_spec(manifest["actions"])
+    if spec["spec"] != known["spec"] or spec["spec_sha256"] != known["spec_sha256"]:
+        raise PolicyError(f"made for feature rules {spec['spec']}, this runtime has {known['spec']}")
+    if spec["dim"] != known["dim"]:
+        raise PolicyError(f"made for {spec['dim']} features, its actions have {known['dim']}")
     for name in ("weights.npz", "runtime.py"):
         if name not in manifest["files"]:
             raise PolicyError(f"manifest.json does not name {name}")
@@ -632,14 +892,15 @@ def read_model(folder: Path, manifest: Mapping[str, Any]) -> Model:
     with np.load(path, allow_pickle=False) as arrays:
         weights = {name: arrays[name] for name in arrays.files}
     model = Model(manifest["model"], tuple(manifest["actions"]), weights, float(manifest["exploration"]["epsilon"]))
-    if model.kind != "constant" and weights["mean"].shape != (DIM,):
-        raise PolicyError(f"mean must have shape ({DIM},), got {weights['mean'].shape}")
+    wanted = (width(model.actions),)
+    if "mean" in weights and weights["mean"].shape != wanted:
+        raise PolicyError(f"mean must have shape {wanted}, got {weights['mean'].shape}")
     return model
 
 
 def _self_test(model: Model, manifest: Mapping[str, Any]) -> None:
     for number, case in enumerate(manifest["selftest"], start=1):
-        features = featurise(case["context"])
+        features = decision_features(case["context"], model.actions)
         if features_hash(features) != case["features_hash"]:
             raise PolicyError(f"self-test {number}: features differ from those the policy was trained with")
         got = model.probabilities(features[None, :], np.ones((1, len(model.actions)), dtype=bool))[0]
