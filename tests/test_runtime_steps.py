@@ -26,9 +26,25 @@ from optimizer.runtime import (
 
 ACTIONS = ("search", "code", STOP)
 EPISODE: list[dict[str, Any]] = [
-    dict(action="search", status="ok", cost_usd=0.002, tokens=900, seconds=1.5, output="3 hits\n", signal=0.2),
-    dict(action="code", status="error", cost_usd=0.01, tokens=2500, seconds=4.0, output="Traceback", signal=0.6),
-    dict(action="code", status="error", cost_usd=0.01, tokens=2400, seconds=3.5, output="Traceback"),
+    {
+        "action": "search",
+        "status": "ok",
+        "cost_usd": 0.002,
+        "tokens": 900,
+        "seconds": 1.5,
+        "output": "3 hits\n",
+        "signal": 0.2,
+    },
+    {
+        "action": "code",
+        "status": "error",
+        "cost_usd": 0.01,
+        "tokens": 2500,
+        "seconds": 4.0,
+        "output": "Traceback",
+        "signal": 0.6,
+    },
+    {"action": "code", "status": "error", "cost_usd": 0.01, "tokens": 2400, "seconds": 3.5, "output": "Traceback"},
 ]
 # A change here is a change of the rules: raise the number in runtime.STEP_SPEC, since logged vectors no longer compare.
 GOLDEN = {"episode": "5300d088cb672941", "first": "85759b3811ff7dc4", "odd": "a8be6a99a86b346d"}
