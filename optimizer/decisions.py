@@ -70,36 +70,47 @@ def find_decisions(
     the one in which a judge guesses it, where that has a name of its own. Cost is null when any call of the trace that
     was to be priced has none; quality when no score of that name has arrived.
     """
-    firsts = _first_calls(calls)
+    firsts = first_calls(calls).filter("decides")
     if firsts.is_empty():
         return pl.DataFrame(schema=dict(COLUMNS))
-    rows = (
-        firsts.join(_totals(calls), on="trace_id", how="left")
-        .join(_labels(calls, scores, quality_names, judge_names, firsts), on="trace_id", how="left")
-        .sort("time_ns", "trace_id")
-    )
-    judged_only = pl.col("quality").is_null().all().over("service", "point") & pl.col("judge").is_not_null()
+    rows = with_labels(firsts, calls, scores, quality_names, judge_names)
+    rows = rows.join(_totals(calls), on="trace_id", how="left").sort("time_ns", "trace_id")
     rows = rows.with_columns(
+        decision_id=pl.col("trace_id") + "/0",
+        step=pl.lit(0, pl.Int64),
+        action=action(),
+        label_probability=pl.lit(None, pl.Float64),
+        features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
+    )
+    rows = with_propensities(rows)
+    return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+
+
+def with_labels(
+    firsts: pl.DataFrame,
+    calls: pl.DataFrame,
+    scores: pl.DataFrame,
+    quality_names: Mapping[str, str | None],
+    judge_names: Mapping[str, str | None],
+) -> pl.DataFrame:
+    """Rows of `first_calls` with the trace's quality, label_source and judge."""
+    rows = firsts.join(_labels(calls, scores, quality_names, judge_names, firsts), on="trace_id", how="left")
+    judged_only = pl.col("quality").is_null().all().over("service", "point") & pl.col("judge").is_not_null()
+    return rows.with_columns(
         quality=pl.when(judged_only).then("judge").otherwise("quality"),
         label_source=pl.when(judged_only).then(pl.lit(JUDGE)).otherwise("label_source"),
         judge=pl.when(~judged_only).then("judge"),
     )
+
+
+def with_propensities(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with policy_propensity, policy_candidates, policy_probabilities (both JSON) and their action -> with the
+    logged probabilities as columns, where they can be: see the query `propensity_faults`. A list that cannot be
+    discredits the propensity beside it."""
     rows = rows.with_columns(
-        decision_id=pl.col("trace_id") + "/0",
-        step=pl.lit(0, pl.Int64),
-        action=_action(),
         candidates=_json_list(rows["policy_candidates"], pl.String),
         probabilities=_json_list(rows["policy_probabilities"], pl.Float64),
-        label_probability=pl.lit(None, pl.Float64),
-        features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
     )
-    rows = _with_propensities(rows)
-    return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
-
-
-def _with_propensities(rows: pl.DataFrame) -> pl.DataFrame:
-    """The logged probabilities, where they can be: see the query `propensity_faults`. A list that cannot be discredits
-    the propensity beside it."""
     propensity, shares, candidates = pl.col("policy_propensity"), pl.col("probabilities"), pl.col("candidates")
     listed = pl.col("policy_candidates").is_not_null() | pl.col("policy_probabilities").is_not_null()
     whole = (
@@ -129,9 +140,10 @@ def quality_name(scores: pl.DataFrame, configured: str | None, judge: str | None
     return str(names.pop()) if len(names) == 1 else None
 
 
-def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
+def first_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """One row per trace: its first call (an agent or chain before the model call that starts with it), the first
-    model call's names, and the first policy attributes that any of its calls carries."""
+    model call's names, and the first policy attributes that any of its calls carries. `decides`: it has a model call.
+    `point` is null where nothing names one."""
     ordered = calls.with_columns(
         model_call=pl.col("kind").is_in(MODEL_KINDS), below=pl.col("parent_call_id").is_not_null()
     ).sort("trace_id", "start_ns", "below", "model_call", "span_id", nulls_last=True)
@@ -142,28 +154,24 @@ def _first_calls(calls: pl.DataFrame) -> pl.DataFrame:
         column = pl.col(name) if among is None else pl.col(name).filter(among)
         return column.drop_nulls().first().alias(name)
 
-    return (
-        ordered.group_by("trace_id", maintain_order=True)
-        .agg(
-            pl.col("span_id").first(),
-            first_known("service"),
-            pl.coalesce(
-                pl.col("workflow").first(),
-                pl.col("agent").first(),
-                pl.col("kind").filter(model).first().replace({"llm": "chat"}),
-            ).alias("point"),
-            pl.col("start_ns").first().alias("time_ns"),
-            pl.coalesce(pl.col("session_id").drop_nulls().first(), pl.col("trace_id").first()).alias("group"),
-            pl.coalesce("model_requested", "model_returned").filter(model).first().alias("model"),
-            pl.col("reasoning_effort").filter(model).first(),
-            pl.col("prompt_name").filter(model).first(),
-            pl.col("prompt_version").filter(model).first(),
-            first_known("input_text"),
-            first_known("tools_offered"),
-            *(first_known(name) for name in policy),
-            model.any().alias("decides"),
-        )
-        .filter("decides")
+    return ordered.group_by("trace_id", maintain_order=True).agg(
+        pl.col("span_id").first(),
+        first_known("service"),
+        pl.coalesce(
+            pl.col("workflow").first(),
+            pl.col("agent").first(),
+            pl.col("kind").filter(model).first().replace({"llm": "chat"}),
+        ).alias("point"),
+        pl.col("start_ns").first().alias("time_ns"),
+        pl.coalesce(pl.col("session_id").drop_nulls().first(), pl.col("trace_id").first()).alias("group"),
+        pl.coalesce("model_requested", "model_returned").filter(model).first().alias("model"),
+        pl.col("reasoning_effort").filter(model).first(),
+        pl.col("prompt_name").filter(model).first(),
+        pl.col("prompt_version").filter(model).first(),
+        first_known("input_text"),
+        first_known("tools_offered"),
+        *(first_known(name) for name in policy),
+        model.any().alias("decides"),
     )
 
 
@@ -172,21 +180,25 @@ def _totals(calls: pl.DataFrame) -> pl.DataFrame:
     first start to last end."""
     duration = (pl.col("end_ns").max() - pl.col("start_ns").min()) / 1e9
     return calls.group_by("trace_id").agg(
-        _cost("cost_usd", "unpriced"),
-        _cost("billed_usd", "billed_unpriced"),
+        cost("cost_usd", "unpriced"),
+        cost("billed_usd", "billed_unpriced"),
         pl.when(duration >= 0).then(duration).alias("latency_s"),
     )
 
 
-def _cost(usd: str, unpriced: str) -> pl.Expr:
-    """The sum of a trace's costs, null if one that was to be priced is unknown.
+def cost(usd: str, unpriced: str) -> pl.Expr:
+    """The sum of some calls' costs, null if one that was to be priced is unknown (see `cost_unknown`)."""
+    return pl.when(cost_unknown(usd, unpriced).any()).then(None).otherwise(pl.col(usd).sum()).alias(usd)
+
+
+def cost_unknown(usd: str, unpriced: str) -> pl.Expr:
+    """Whether a call was to be priced and is not.
 
     A failed call that reported no usage is taken as not billed: without that, one retry would hide the cost of its
     trace.
     """
     to_be_priced = pl.col("kind").is_in(MODEL_KINDS) | pl.col(unpriced).is_not_null()
-    unknown = to_be_priced & pl.col(usd).is_null() & pl.col(unpriced).ne_missing(FAILED_WITHOUT_USAGE)
-    return pl.when(unknown.any()).then(None).otherwise(pl.col(usd).sum()).alias(usd)
+    return to_be_priced & pl.col(usd).is_null() & pl.col(unpriced).ne_missing(FAILED_WITHOUT_USAGE)
 
 
 def _labels(
@@ -212,7 +224,7 @@ def _labels(
         schema={"service": pl.String, "quality_name": pl.String, "judge_name": pl.String},
         orient="row",
     )
-    kind = pl.col("source").str.to_lowercase().str.replace_all("[- ]", "_").replace(SOURCES)
+    kind = source_kind()
     named_judge = pl.col("name").eq_missing(pl.col("judge_name"))
     named_quality = pl.col("name").eq_missing(pl.col("quality_name"))
     by_judge = (named_judge & ~pl.col("kind").is_in(NO_JUDGES).fill_null(False)) | (
@@ -240,7 +252,7 @@ def _labels(
     )
 
 
-def _action() -> pl.Expr:
+def action() -> pl.Expr:
     """The logged action, else model, reasoning effort and - where a point uses several - prompt."""
     prompt = pl.concat_str(
         pl.col("prompt_name").fill_null(""), pl.col("prompt_version").fill_null(""), separator="@"
@@ -256,15 +268,21 @@ def _action() -> pl.Expr:
     return pl.coalesce("policy_action", described)
 
 
+def source_kind() -> pl.Expr:
+    """The kind of a score's source, see `SOURCES`."""
+    return pl.col("source").str.to_lowercase().str.replace_all("[- ]", "_").replace(SOURCES)
+
+
 def _json_list(column: pl.Series, inner: type[pl.DataType]) -> pl.Series:
     """Lists from JSON text; null where it is missing or no list."""
-    values = [_parsed(text) for text in column.to_list()]
+    values = [parsed(text) for text in column.to_list()]
     return pl.Series(
         column.name, [v if isinstance(v, list) else None for v in values], dtype=pl.List(inner), strict=False
     )
 
 
-def _parsed(text: str | None) -> object:
+def parsed(text: str | None) -> object:
+    """The value of a JSON text; None where there is none."""
     if not text:
         return None
     try:
@@ -277,7 +295,7 @@ def _features(rows: pl.DataFrame) -> Floats:
     """(n, DIM): the vector that the router logged, else one computed from the recorded messages."""
     features: Floats = np.zeros((len(rows), DIM), dtype=np.float32)
     for row, text, tools in zip(features, rows["input_text"].to_list(), rows["tools_offered"].to_list(), strict=True):
-        row[:] = prompts.features(_parsed(text), _parsed(tools))
+        row[:] = prompts.features(parsed(text), parsed(tools))
     for place, logged in enumerate(rows["policy_features"].to_list()):
         if logged:
             try:

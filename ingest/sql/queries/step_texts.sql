@@ -4,7 +4,7 @@
 -- order: trace_id, start_ns, span_id
 with told as (
   select
-    trace_id, span_id, start_ns, output_text, input_text,
+    trace_id, span_id, start_ns, input_text, case when kind <> 'chain' then output_text end as output_text,
     row_number() over (
       partition by trace_id
       order by input_text is null, start_ns, parent_call_id is not null, kind in ('llm', 'embedding'), span_id
