@@ -52,12 +52,21 @@ def write_policy(
     not_before: str | None = None,
     expires_at: str | None = None,
     selftest_contexts: Sequence[Mapping[str, object]] = (),
+    script: Sequence[str] = (),
+    budgets: Mapping[str, float] | None = None,
+    max_steps: int = 20,
+    loop: int = 3,
 ) -> None:
     """Write `model` as the policy in `folder`, replacing the one that may be there; a KILL file stays.
 
     Times are ISO 8601 with offset. `selftest_contexts` end up in the manifest: give none that hold users' text.
-    ValueError if the incumbent is not an action, or a number in `evaluation` is not finite.
+    An orchestrator needs the script that it falls back to, and may have budgets and other limits: see
+    `runtime.Course`. ValueError if the incumbent is not an action, if the script or a limit is none, or a number in
+    `evaluation` is not finite.
     """
+    course = _course(model, script, budgets, max_steps, loop)
+    if model.steps and explore_percent:
+        raise ValueError("an orchestrator explores one step of an episode (epsilon), so explore_percent is 0")
     if incumbent not in model.actions:
         raise ValueError(f"the incumbent {incumbent} is not among the actions {list(model.actions)}")
     members = {
@@ -87,9 +96,10 @@ def write_policy(
             "unit": "session",
         },
         "enabled": True,
-        "selftest": [_self_test(model, context) for context in selftest_contexts or SELF_TEST],
+        "selftest": [_self_test(model, context) for context in selftest_contexts or _contexts(model)],
         "files": {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in members.items()},
         "evaluation": dict(evaluation),
+        **course,
     }
     text = json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
     write_files(folder, members | {"manifest.json": text.encode()})
@@ -116,6 +126,36 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(folder / name)
+
+
+def _course(
+    model: Model, script: Sequence[str], budgets: Mapping[str, float] | None, max_steps: int, loop: int
+) -> dict[str, object]:
+    """What the manifest says of an orchestrator's episodes; nothing for other policies."""
+    if not model.steps:
+        if script or budgets:
+            raise ValueError("only an orchestrator, whose last action is STOP, has a script and budgets")
+        return {}
+    course = runtime.Course(model.actions, tuple(script), dict(budgets or {}), max_steps, loop)
+    return {
+        "script": list(course.script),
+        "budgets": dict(course.budgets),
+        "max_steps": course.max_steps,
+        "loop": course.loop,
+    }
+
+
+def _contexts(model: Model) -> Sequence[Mapping[str, object]]:
+    """The tested contexts; those of an orchestrator are of later steps too."""
+    if not model.steps:
+        return SELF_TEST
+    first = {"action": model.actions[0], "status": "ok", "cost_usd": 0.002, "tokens": 900, "output": "3 rows\n"}
+    failed = {"action": model.actions[-2], "status": "error", "seconds": 1.5, "output": "Écris 🙂", "signal": 0.25}
+    return [
+        *SELF_TEST[:2],
+        {**SELF_TEST[0], "history": [first]},
+        {**SELF_TEST[2], "history": [first, first, failed, failed]},
+    ]
 
 
 def _constraints(model: Model) -> dict[str, object]:

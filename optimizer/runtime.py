@@ -657,7 +657,9 @@ class Decision:
     """What was chosen, with what probability over all arms of the canary, by which policy and why.
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
-    expired, no_candidates, none_able, error:<type>.
+    expired, no_candidates, none_able, error:<type>. An orchestrator takes its script's action for those, and for
+    unreadable_history, unreadable_budget and unknown_arm; it stops for budget:<what>, max_steps, loop, and for
+    no_candidates after the first step.
     """
 
     action: str
@@ -666,9 +668,43 @@ class Decision:
     version: str
     arm: Arm
     reason: str
-    features: Floats  # (DIM,)
+    features: Floats  # (d,)
     candidates: tuple[str, ...]
     probabilities: tuple[float, ...]  # of the candidates, in their order
+    spec: str = SPEC  # of the features
+    step: int | None = None
+    """Steps taken before, of an orchestrator."""
+    explored: bool = False
+    """Whether this is the step of its episode that was drawn at random."""
+    treated: float = 1.0
+    """Probability that an episode with this past, this decision included, is under the policy."""
+
+    def attributes(self) -> dict[str, str | float]:
+        """Span attributes of the decision."""
+        return attributes(self)
+
+    def entry(
+        self,
+        status: str | None = "ok",
+        output: str | None = None,
+        cost_usd: float | None = None,
+        tokens: int | None = None,
+        seconds: float | None = None,
+        signal: float | None = None,
+    ) -> dict[str, object]:
+        """What to append to the episode's history when the step is done."""
+        return {
+            "action": self.action,
+            "status": status,
+            "cost_usd": cost_usd,
+            "tokens": tokens,
+            "seconds": seconds,
+            "output": output,
+            "signal": signal,
+            "explored": self.explored,
+            "arm": self.arm,
+            "treated": self.treated,
+        }
 
 
 def attributes(decision: Decision, requested_model: str | None = None) -> dict[str, str | float]:
@@ -682,7 +718,7 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
         "policy.reason": decision.reason,
         "policy.draw": "fresh",
         "policy.features": encode_features(decision.features),
-        "policy.features.spec": SPEC,
+        "policy.features.spec": decision.spec,
         "policy.features.hash": features_hash(decision.features),
     }
     if len(decision.candidates) <= 16:
@@ -690,10 +726,98 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
         result["policy.probabilities"] = json.dumps(decision.probabilities)
     if requested_model:
         result["policy.requested_model"] = requested_model
+    if decision.step is not None:
+        result |= {"policy.step": decision.step, "policy.explored": decision.explored}
     return result
 
 
 _REASONS: Mapping[Arm, str] = {"treatment": "policy", "explore": "explore", "control": "canary"}
+
+
+BUDGETS = ("cost_usd", "tokens", "steps", "seconds")
+MOST_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Course:
+    """What an orchestrator's episodes follow where the policy may not choose, and where they end whoever chooses.
+
+    ValueError on a script that is none, and on limits that are not positive.
+    """
+
+    actions: tuple[str, ...]
+    """Of the policy, STOP last."""
+    script: tuple[str, ...]
+    """The incumbent's actions by step; the last one repeats."""
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    """Upper limits of `BUDGETS` for a whole episode; the caller's own may be lower."""
+    max_steps: int = 20
+    """An episode of so many steps is over."""
+    loop: int = 3
+    """So many steps running with the same action and the same output are a loop."""
+
+    def __post_init__(self) -> None:
+        if len(self.actions) < 2:
+            raise ValueError(f"an orchestrator needs an action besides {STOP}")
+        unknown = [action for action in self.script if action not in self.actions]
+        if not self.script or unknown:
+            raise ValueError(f"the script must name actions among {list(self.actions)}, got {list(self.script)}")
+        if self.script[0] == STOP or STOP in self.script[:-1]:
+            raise ValueError(f"{STOP} may only end the script, not before its second step")
+        for name, limit in self.budgets.items():
+            if name not in BUDGETS:
+                raise ValueError(f"a budget must be one of {', '.join(BUDGETS)}, got {name!r}")
+            if (_number(limit) or 0.0) <= 0.0:
+                raise ValueError(f"the budget {name} must be a positive number, got {limit!r}")
+        if type(self.max_steps) is not int or not 1 <= self.max_steps <= MOST_STEPS:
+            raise ValueError(f"max_steps must lie between 1 and {MOST_STEPS}, got {self.max_steps!r}")
+        if type(self.loop) is not int or self.loop < 2:
+            raise ValueError(f"loop must be at least 2 steps, got {self.loop!r}")
+
+    def action(self, step: int, allowed: Sequence[str]) -> str:
+        """The script's action at this step; if that is not allowed its next one that is, else the first allowed."""
+        ahead = self.script[step:] or self.script[-1:]
+        return next((action for action in ahead if action in allowed), allowed[0] if allowed else ahead[0])
+
+    def over(self, entries: Sequence[Mapping[str, object]], budget: Mapping[str, float], held: bool) -> str:
+        """Why an episode with these entries ends now; empty if it may go on. While the policy is held its own budgets
+        and the loop guard do not bind: the kill switch also ends what was wrong with them."""
+        limits = dict(budget)
+        for name, limit in () if held else self.budgets.items():
+            limits[name] = min(limit, limits.get(name, math.inf))
+        for name in BUDGETS:
+            if name in limits:
+                spent = float(len(entries)) if name == "steps" else _total(entries, name)
+                if spent >= limits[name]:
+                    return f"budget:{name}"
+        if len(entries) >= self.max_steps:
+            return "max_steps"
+        return "loop" if not held and self._loops(entries) else ""
+
+    def _loops(self, entries: Sequence[Mapping[str, object]]) -> bool:
+        if len(entries) < self.loop:
+            return False
+        last = [(_text_or_none(e.get("action")), _text_or_none(e.get("output"))) for e in entries[-self.loop :]]
+        return None not in last[0] and all(one == last[0] for one in last)
+
+
+class _Doubt(Exception):  # noqa: N818 - it never leaves this file
+    """Why the script's action is taken."""
+
+
+@dataclass
+class _Step:
+    """A step to decide. Filled in as it becomes known, so that whatever fails leaves the rest."""
+
+    features: Floats
+    agents: tuple[str, ...]  # the candidates but for STOP
+    number: int
+    arm: Arm
+    weight: float  # probability of treatment given the steps before
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        return (*self.agents, STOP) if self.number else self.agents
 
 
 @dataclass(frozen=True, eq=False)
@@ -715,6 +839,8 @@ class Router:
     salt: str
     draw: Callable[[], float] = field(repr=False)
     now: Callable[[], float] = field(repr=False)
+    course: Course | None = None
+    """Of an orchestrator."""
 
     @classmethod
     def load(
@@ -750,11 +876,14 @@ class Router:
                 salt=str(canary["salt"]),
                 draw=draw,
                 now=now,
+                course=read_course(manifest) if model.steps else None,
             )
             if router.incumbent not in model.actions:
                 raise PolicyError(f"the incumbent {router.incumbent} is not among the actions {list(model.actions)}")
             if not (router.canary >= 0.0 <= router.explore and router.canary + router.explore <= 1.0 + 1e-9):
                 raise PolicyError("canary percentages must lie between 0 and 100 together")
+            if model.steps and router.explore:
+                raise PolicyError("an orchestrator explores one step of an episode (epsilon), so explore_percent is 0")
         except PolicyError as error:
             raise PolicyError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -768,7 +897,15 @@ class Router:
         context: messages, tools, response_format, metadata (session), history. If the incumbent is needed but not among
         the candidates, the first candidate known to the policy takes its place. Candidates that cannot serve the
         request (see `able`) are no candidates, unless none can.
+
+        An orchestrator chooses the next step of the episode whose steps so far are `context["history"]` (see
+        `step_features`; append `Decision.entry` of every step). STOP is a candidate from the second step on, named or
+        not. The episode also ends where a limit of its `Course` is reached or one of `context["budget"]`, of which
+        unknown spending counts as none. It explores at most once, with probability epsilon a step until it has, evenly
+        among the candidates. In doubt the script's action is taken with probability 1.
         """
+        if self.course is not None:
+            return self._decide_step(self.course, context, candidates)
         allowed = self.model.actions
         features = featurise(context)
         try:
@@ -800,6 +937,119 @@ class Router:
             )
         except Exception as error:  # a request must be answered whatever is wrong with the policy or the context
             return self._fixed(allowed, f"error:{type(error).__name__}", features)
+
+    def _decide_step(
+        self, course: Course, context: Mapping[str, object], candidates: Collection[str] | None
+    ) -> Decision:
+        features = orchestration_features(context, self.model.actions)
+        entries, readable = _past(context)
+        step = _Step(features, self.model.actions[:-1], len(entries), *self._certain_arm)
+        try:
+            offered = {candidates} if isinstance(candidates, str) else set(candidates or ())
+            if candidates is not None:
+                step.agents = tuple(action for action in step.agents if action in offered)
+            if not readable:
+                raise _Doubt("unreadable_history")
+            step.arm, step.weight = self._arm_of(_session(context), entries)
+            held = self._held()
+            over = course.over(entries, _budget(context), bool(held))
+            if not over and not step.agents and (step.number or STOP in offered):
+                over = "no_candidates"
+            if over:
+                return self._settled(step, STOP, over)
+            if not step.agents:
+                raise _Doubt("no_candidates")
+            if held:
+                raise _Doubt(held)
+            can = dict(zip(self.model.actions, self.model.able(features[None, :])[0], strict=True))
+            if not any(can[agent] for agent in step.agents):
+                raise _Doubt("none_able")
+            step.agents = tuple(agent for agent in step.agents if can[agent])
+            return self._drawn(course, step, entries)
+        except _Doubt as doubt:
+            reason = str(doubt)
+        except Exception as error:  # an episode must go on whatever is wrong with the policy or the context
+            reason = f"error:{type(error).__name__}"
+        return self._settled(step, course.action(step.number, step.allowed), reason)
+
+    @property
+    def _certain_arm(self) -> tuple[Arm, float]:
+        """Arm of an episode of which nothing is known, and the probability that it is under the policy."""
+        return ("treatment", 1.0) if self.canary >= 1.0 else ("control", 0.0)
+
+    def _arm_of(self, session: str, entries: Sequence[Mapping[str, object]]) -> tuple[Arm, float]:
+        """Arm of an episode, kept to its end, and the probability of `treatment` given its decisions so far."""
+        if not entries:
+            return self._arm(session), min(self.canary, 1.0)
+        arm, treated = entries[-1].get("arm"), _number(entries[-1].get("treated"))
+        if arm is None and treated is None and self.canary >= 1.0:
+            return "treatment", 1.0
+        if arm == "treatment" and treated is not None and 0.0 < treated <= 1.0:
+            return "treatment", treated
+        if arm == "control" and treated is not None and 0.0 <= treated < 1.0:
+            return "control", treated
+        raise _Doubt("unknown_arm")
+
+    def _drawn(self, course: Course, step: _Step, entries: Sequence[Mapping[str, object]]) -> Decision:
+        """The policy's own choice, or in the control arm the script's.
+
+        Over all arms the probability of an action is w p(treatment) + (1 - w) p(control), with w the probability of
+        treatment given the episode's decisions so far, by Bayes' rule. Only so is the product over the steps the
+        probability of the whole episode.
+        """
+        allowed, weight = step.allowed, step.weight
+        mask = np.array([action in allowed for action in self.model.actions])
+        values = self.model.values(step.features[None, :])[0]
+        if not np.isfinite(values).all():
+            raise ValueError("features are not finite")
+        best = self.model.actions[int(np.where(mask, values, -np.inf).argmax())]
+        scripted = course.action(step.number, allowed)
+        count = len(allowed)
+        spent = count == 1 or any(entry.get("explored") for entry in entries)
+        rate = 0.0 if spent else self.model.epsilon
+        explored, action = False, scripted
+        if step.arm == "treatment":
+            explored = rate > 0.0 and self.draw() < rate
+            action = allowed[_pick([1.0 / count] * count, self.draw())] if explored else best
+        shares = [
+            weight * ((1.0 - rate) * (name == best) + rate / count) + (1.0 - weight) * (name == scripted)
+            for name in allowed
+        ]
+        under = weight * (rate / count if explored else (1.0 - rate) * (action == best))
+        beside = (1.0 - weight) * (not explored and action == scripted)
+        reason = "explore" if explored else _REASONS[step.arm]
+        return self._step_decision(step, action, allowed, shares, reason, under / (under + beside), explored)
+
+    def _settled(self, step: _Step, action: str, reason: str) -> Decision:
+        names = step.allowed if action in step.allowed else (*step.allowed, action)
+        shares = [float(name == action) for name in names]
+        return self._step_decision(step, action, names, shares, reason, step.weight, False)
+
+    def _step_decision(
+        self,
+        step: _Step,
+        action: str,
+        names: tuple[str, ...],
+        shares: Sequence[float],
+        reason: str,
+        treated: float,
+        explored: bool,
+    ) -> Decision:
+        return Decision(
+            action=action,
+            propensity=shares[names.index(action)],
+            policy=self.policy_id,
+            version=self.version,
+            arm=step.arm,
+            reason=reason,
+            features=step.features,
+            candidates=names,
+            probabilities=tuple(shares),
+            spec=STEP_SPEC,
+            step=step.number,
+            explored=explored,
+            treated=treated,
+        )
 
     def _held(self) -> str:
         """Why the policy may not choose now; empty if it may."""
@@ -883,6 +1133,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def read_course(manifest: Mapping[str, Any]) -> Course:
+    """What bounds an orchestrator's episodes; ValueError, KeyError or TypeError if the manifest does not say."""
+    return Course(
+        actions=tuple(manifest["actions"]),
+        script=tuple(manifest["script"]),
+        budgets=dict(manifest["budgets"]),
+        max_steps=manifest["max_steps"],
+        loop=manifest["loop"],
+    )
+
+
 def read_model(folder: Path, manifest: Mapping[str, Any]) -> Model:
     """The model in weights.npz; ValueError or PolicyError if it is not one."""
     path = folder / "weights.npz"
@@ -941,6 +1202,31 @@ def _session(context: Mapping[str, object]) -> str:
     metadata = context.get("metadata")
     session = metadata.get("session") if isinstance(metadata, Mapping) else None
     return "" if session is None else str(session)
+
+
+def _past(context: Mapping[str, object]) -> tuple[list[Mapping[str, object]], bool]:
+    """The entries of the history, and whether it could be read."""
+    try:
+        history = context.get("history")
+    except Exception:  # no mapping, or one that raises
+        return [], False
+    return _entries(history), history is None or isinstance(history, list | tuple)
+
+
+def _budget(context: Mapping[str, object]) -> dict[str, float]:
+    """The caller's limits. A limit that cannot be read is a doubt: to ignore it would overspend."""
+    given = context.get("budget")
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _Doubt("unreadable_budget")
+    limits = {}
+    for name, value in given.items():
+        limit = math.inf if value is None or value == math.inf else _number(value)
+        if name not in BUDGETS or limit is None:
+            raise _Doubt("unreadable_budget")
+        limits[name] = limit
+    return limits
 
 
 def _pick(shares: Sequence[float], uniform: float) -> int:
