@@ -1,0 +1,200 @@
+"""Lets a policy choose which agent acts next and when to stop, and logs each choice as a span.
+
+Needs numpy and the OpenTelemetry API; `Graph` also needs LangGraph. Nothing of retroute: `retroute export --target
+agents` writes it beside the policy as policy_agents.py.
+
+    router = load(Path("policy"))
+    episode = Orchestrator(router)
+    context = {"messages": [{"role": "user", "content": task}], "budget": {"cost_usd": 0.50}}
+    while (decision := episode.next(context)).action != "STOP":
+        answer = agents[decision.action](task)
+        episode.done(output=answer.text, cost_usd=answer.cost_usd, tokens=answer.tokens)
+
+Stop it at once: create the file policy/KILL, or set RETROUTE_KILL=1. Every episode then goes on by the script.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+
+if TYPE_CHECKING:
+    from langgraph.types import Command, Send
+
+    from optimizer.runtime import Decision, Router
+
+STOP = "STOP"
+
+
+def load(folder: Path) -> Router:
+    """The policy in `folder`, by the runtime that stands beside it. Raises with the reason if it must not be used."""
+    path = Path(folder).resolve() / "runtime.py"
+    name = f"retroute_policy_runtime:{path}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    router: Router = module.Router.load(path.parent)
+    return router
+
+
+class Orchestrator:
+    """One episode: the steps so far, and the choice of the next.
+
+    It keeps its router to the end, so that a policy that is replaced meanwhile begins with the next episode.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        tracer: trace.Tracer | None = None,
+        history: Iterable[Mapping[str, object]] = (),
+    ) -> None:
+        self.router = router
+        self.tracer = tracer or trace.get_tracer("retroute.agents")
+        self.history: list[Mapping[str, object]] = [*history]
+        self.pending: dict[str, object] | None = None
+
+    def next(self, context: Mapping[str, object], candidates: Collection[str] | None = None) -> Decision:
+        """Who acts next, of the policy's agents or of those in `candidates`; "STOP" ends the episode. See
+        `Router.decide`, which gets the context with this episode's history. A step that was chosen before and never
+        `done` counts as one of which nothing is known."""
+        if self.pending is not None:
+            self.done(status=None)
+        with self.tracer.start_as_current_span("route", kind=trace.SpanKind.INTERNAL) as span:
+            known = context if isinstance(context, Mapping) else {}
+            decision = self.router.decide({**known, "history": self.history}, candidates)
+            span.set_attributes(decision.attributes())
+        self.pending = None if decision.action == STOP else begun(decision)
+        return decision
+
+    def done(
+        self,
+        status: str | None = "ok",
+        output: str | None = None,
+        cost_usd: float | None = None,
+        tokens: int | None = None,
+        signal: float | None = None,
+    ) -> dict[str, object]:
+        """Append what came of the step that was chosen last, and return that entry.
+
+        status: "ok" or "error". output: what the step gave. signal: a cheap judgement of it in [0, 1], known by now.
+        RuntimeError if no step was chosen.
+        """
+        if self.pending is None:
+            raise RuntimeError("no step was chosen that could be done: call next() first")
+        entry = finished(self.pending, status, output, cost_usd, tokens, signal)
+        self.pending = None
+        self.history.append(entry)
+        return entry
+
+
+def begun(decision: Decision) -> dict[str, object]:
+    """The entry of a step that has just been chosen, with the time; plain values, so that it can be stored."""
+    return {**decision.entry(status=None), "since": time.time()}
+
+
+def finished(
+    step: Mapping[str, Any],
+    status: str | None,
+    output: str | None,
+    cost_usd: float | None,
+    tokens: int | None,
+    signal: float | None,
+) -> dict[str, object]:
+    """The same entry when the step is done."""
+    known = {key: value for key, value in step.items() if key != "since"}
+    seconds = max(time.time() - step["since"], 0.0) if "since" in step else None
+    told = {"status": status, "output": output, "cost_usd": cost_usd, "tokens": tokens, "signal": signal}
+    return known | told | {"seconds": seconds}
+
+
+def chat(state: Mapping[str, Any]) -> dict[str, object]:
+    """The context of a state that holds the conversation under "messages", as LangChain's messages or as mappings."""
+    messages = state.get("messages", ())
+    return {
+        "messages": [m if isinstance(m, Mapping) else {"role": m.type, "content": m.content} for m in messages],
+    }
+
+
+class Graph:
+    """The policy in a LangGraph graph, as a conditional edge or as a node. STOP leads to END.
+
+        class State(TypedDict):
+            messages: Annotated[list, add_messages]
+            history: Annotated[list, operator.add]   # the steps so far
+            decision: dict                           # the one that is on its way
+
+        policy = Graph(load(Path("policy")), agents=["plan", "search", "code"])
+
+        def search(state):
+            answer = ...
+            return {"messages": [answer], "history": [policy.entry(state, output=answer.text)]}
+
+        graph = StateGraph(State)
+        for name, agent in {"plan": plan, "search": search, "code": code}.items():
+            graph.add_node(name, agent)
+            graph.add_conditional_edges(name, policy.edge, [*policy.agents, END])
+        graph.add_conditional_edges(START, policy.edge, [*policy.agents, END])
+
+    Or with a node in the middle: `graph.add_node("route", policy.node, destinations=(*policy.agents, END))`, an edge
+    from START to "route" and one back to it from each agent. Both keep the history in the graph's state, so that
+    checkpoints hold it and threads do not mix. An agent that returns no entry has not acted: LangGraph's recursion
+    limit ends such an episode.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        agents: Collection[str],
+        context: Callable[[Any], Mapping[str, object]] = chat,
+        tracer: trace.Tracer | None = None,
+    ) -> None:
+        """`context`: state -> what `Router.decide` reads. ValueError if the policy knows none of the nodes `agents`."""
+        if not set(agents) & set(router.model.actions):
+            raise ValueError(f"the policy chooses among {list(router.model.actions)}, none of which is in {[*agents]}")
+        self.router = router
+        self.agents = tuple(agents)
+        self.context = context
+        self.tracer = tracer
+
+    def edge(self, state: Mapping[str, Any]) -> Send | str:
+        """For add_conditional_edges: sends the state with the decision to the agent, or leads to END."""
+        from langgraph.graph import END
+        from langgraph.types import Send
+
+        decision = self._next(state)
+        return END if decision.action == STOP else Send(decision.action, {**state, "decision": begun(decision)})
+
+    def node(self, state: Mapping[str, Any]) -> Command[str]:
+        """For add_node: goes to the agent, or to END, and leaves the decision in the state."""
+        from langgraph.graph import END
+        from langgraph.types import Command
+
+        decision = self._next(state)
+        goto = END if decision.action == STOP else decision.action
+        return Command(goto=goto, update={"decision": begun(decision)})
+
+    def entry(
+        self,
+        state: Mapping[str, Any],
+        status: str | None = "ok",
+        output: str | None = None,
+        cost_usd: float | None = None,
+        tokens: int | None = None,
+        signal: float | None = None,
+    ) -> dict[str, object]:
+        """What an agent appends to the history when it is done; see `Orchestrator.done`."""
+        return finished(state.get("decision") or {}, status, output, cost_usd, tokens, signal)
+
+    def _next(self, state: Mapping[str, Any]) -> Decision:
+        episode = Orchestrator(self.router, self.tracer, state.get("history") or ())
+        return episode.next(self.context(state), self.agents)
