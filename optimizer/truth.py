@@ -86,7 +86,8 @@ def add(services: Mapping[str, Mapping[str, Any]], home: Path, folder: Path) -> 
     for name, service in services.items():
         outcomes = folder / "truth" / f"{name}.parquet"
         probabilities = runs.probabilities_file(home / "runs" / str(service["run_id"]), name)
-        known = outcomes.is_file() and probabilities.is_file()
+        by_steps = (folder / "truth" / f"{name}.json").is_file()  # see `replay_truth`
+        known = outcomes.is_file() and probabilities.is_file() and not by_steps
         true = values(pl.read_parquet(outcomes), pl.read_parquet(probabilities)) if known else {}
         done[name] = with_truth(service, true)
     return done

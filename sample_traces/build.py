@@ -20,7 +20,11 @@ from logbook import Logged, Logging, Streams, draw_log
 from otlp_json import write_requests
 from outcomes import Outcome, Task, read_assistant, read_classifier, read_faq, read_sql_agent
 from spans import Writer
-from tables import put_tables
+from stepwise import replay
+from tables import put_tables, table, table_of_routes
+
+from optimizer import replay_truth
+from optimizer.replay_truth import Script
 
 HERE = Path(__file__).parent
 
@@ -57,7 +61,19 @@ LOGGING = (
             "gpt-3.5-turbo|try_again",
             "chat-bison-001|try_again_schema",
         ),
-        probabilities=lambda task: (0.6, 0.2, 0.1, 0.1),
+        script=Script(
+            arm="gpt-4|try_again",
+            first_share=0.6,
+            first={
+                "gpt-3.5-turbo|try_again_schema": 2 / 3,
+                "gpt-3.5-turbo|try_again": 1 / 6,
+                "chat-bison-001|try_again_schema": 1 / 6,
+            },
+            later_share=0.125,
+            later_decisions=4,
+            limit=10,
+        ),
+        traces_per_task=2,
         label_share=1.0,
         propensities_logged=True,
         latency_modelled=True,
@@ -116,14 +132,14 @@ def truth(log: list[Logged], prices: Mapping[str, tuple[float, float]]) -> pl.Da
         (
             logged.trace_id,
             action,
-            action == logged.action,
+            action == logged.choice.action,
             float(probability),
             float(logged.task.outcomes[action].quality),
             cost_usd(logged.task.outcomes[action], prices),
             logged.task.outcomes[action].latency_us / 1e6,
         )
         for logged in log
-        for action, probability in logged.probabilities.items()
+        for action, probability in logged.choice.probabilities.items()
     ]
     names = ("trace_id", "action", "logged", "logging_probability", "quality", "cost_usd", "latency_s")
     return pl.DataFrame(rows, schema=names, orient="row")
@@ -142,17 +158,23 @@ def resource(service: str, streams: Streams) -> dict[str, object]:
     }
 
 
-def build(logging: Logging, data: Path, out: Path, latency: LatencyModel) -> pl.DataFrame:
-    """Writes one service's traces and truth; returns the truth."""
+def build(logging: Logging, data: Path, out: Path, latency: LatencyModel) -> str:
+    """Writes one service's traces and truth; returns the README's table."""
     tasks = READERS[logging.service](data, logging.arms, latency)
     streams = Streams(logging.seed)
     log = draw_log(logging, tasks, streams)
     items = Writer(logging, streams).items(log)
     write_requests(out / f"{logging.service}.otlp.jsonl.gz", resource(logging.service, streams), items)
-    frame = truth(log, read_prices(HERE / "retroute.toml", data))
+    prices = read_prices(HERE / "retroute.toml", data)
     (out / "truth").mkdir(exist_ok=True)
+    if logging.script is not None:
+        traces = [(logged.trace_id, logged.task) for logged in log]
+        world = replay(traces, logging.arms, prices, logging.script)
+        replay_truth.write(world, out / "truth", logging.service)
+        return table_of_routes(world)
+    frame = truth(log, prices)
     frame.write_parquet(out / "truth" / f"{logging.service}.parquet", compression="zstd", compression_level=19)
-    return frame
+    return table(frame)
 
 
 def main() -> None:
@@ -164,12 +186,12 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     latency = LatencyModel.fit(args.data)
-    frames = {
+    tables = {
         logging.service: build(logging, args.data, args.out, latency)
         for logging in LOGGING
         if args.service in (None, logging.service)
     }
-    put_tables(args.out / "README.md", frames)
+    put_tables(args.out / "README.md", tables)
 
 
 if __name__ == "__main__":

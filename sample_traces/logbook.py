@@ -14,13 +14,16 @@ from statistics import NormalDist
 
 import numpy as np
 from outcomes import Outcome, Task
+from stepwise import DRAWS, Episode, draw
+
+from optimizer.replay_truth import Script
 
 FIRST = datetime(2026, 11, 9, tzinfo=UTC)  # a Monday
 LAST = datetime(2026, 11, 29, 17, 30, tzinfo=UTC)  # Sunday evening: late scores still arrive on that day
 RHYTHM = (2, 1, 1, 1, 1, 2, 4, 8, 14, 18, 20, 19, 16, 18, 20, 19, 17, 14, 11, 10, 9, 8, 6, 4)  # by hour, weekdays
 WEEKEND = 0.4
 SESSION_SIZES = (0.34, 0.24, 0.17, 0.12, 0.08, 0.05)  # of 1 to 6 traces
-STREAMS = ("action", "label", "order", "session", "time", "id")
+STREAMS = ("action", "label", "order", "session", "time", "id", "steps")
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,21 @@ class Logging:
     service: str
     seed: int
     arms: tuple[str, ...]
-    probabilities: Callable[[Task], Sequence[float]]  # one per arm, summing to 1
     label_share: float  # share of traces with a score
     propensities_logged: bool  # policy.* attributes on the deciding span
     latency_modelled: bool
+    probabilities: Callable[[Task], Sequence[float]] | None = None  # one per arm, summing to 1; None with a script
+    script: Script | None = None  # how an agent that is routed step by step chose
+    traces_per_task: int = 1
     score: str = "quality"  # name of the final evaluation
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One arm for the whole trace."""
+
+    action: str
+    probabilities: Mapping[str, float]  # of every arm, given this task
 
 
 @dataclass(frozen=True)
@@ -43,17 +56,30 @@ class Logged:
 
     task: Task
     trace_id: str
-    action: str
-    probabilities: Mapping[str, float]  # of every arm, given this task
+    chosen: Choice | Episode
     labelled: bool
     session: str
     start_ns: int
     score_delay: float  # uniform in [0, 1): quantile of the time until the score arrives
 
     @property
-    def outcome(self) -> Outcome:
-        """Of the action taken."""
-        return self.task.outcomes[self.action]
+    def choice(self) -> Choice:
+        """The single choice. ValueError for an episode."""
+        if not isinstance(self.chosen, Choice):
+            raise ValueError(f"trace {self.trace_id} was routed step by step")
+        return self.chosen
+
+    @property
+    def episode(self) -> Episode:
+        """All its decisions. ValueError for a single choice."""
+        if not isinstance(self.chosen, Episode):
+            raise ValueError(f"trace {self.trace_id} was routed once")
+        return self.chosen
+
+    @property
+    def outcome(self) -> Outcome | Episode:
+        """Of what was chosen."""
+        return self.chosen if isinstance(self.chosen, Episode) else self.task.outcomes[self.chosen.action]
 
 
 class Streams:
@@ -72,21 +98,20 @@ class Streams:
 
 
 def draw_log(logging: Logging, tasks: Sequence[Task], streams: Streams) -> list[Logged]:
-    """One trace per task, ordered by start within a session, sessions in order of time."""
-    chosen = [_choose(logging, task, u) for task, u in zip(tasks, streams.uniform("action", len(tasks)), strict=True)]
+    """The traces of all tasks, ordered by start within a session, sessions in order of time."""
+    tasks = [task for task in tasks for _ in range(logging.traces_per_task)]
+    chosen = _choices(logging, tasks, streams) if logging.script is None else _episodes(logging.script, tasks, streams)
     labelled = streams.uniform("label", len(tasks)) < logging.label_share
     sessions = list(_sessions(tasks, streams))
     log = []
     for members, start in zip(sessions, _starts(len(sessions), streams), strict=True):
         session, clock_us = f"conv_{streams.hex(24)}", start
         for index in members:
-            action, probabilities = chosen[index]
             nanos, pause, score = streams.uniform("time", 3)
             trace = Logged(
                 task=tasks[index],
                 trace_id=streams.hex(32),
-                action=action,
-                probabilities=probabilities,
+                chosen=chosen[index],
                 labelled=bool(labelled[index]),
                 session=session,
                 start_ns=clock_us * 1000 + int(nanos * 1000),
@@ -103,11 +128,20 @@ def late(uniform: float, median_s: float, sigma: float, low_s: float, high_s: fl
     return round(min(max(seconds, low_s), high_s) * 1e6)
 
 
-def _choose(logging: Logging, task: Task, uniform: float) -> tuple[str, dict[str, float]]:
-    probabilities = tuple(logging.probabilities(task))
-    index = int(np.searchsorted(np.cumsum(probabilities), uniform, side="right"))
-    action = logging.arms[min(index, len(logging.arms) - 1)]
-    return action, dict(zip(logging.arms, probabilities, strict=True))
+def _choices(logging: Logging, tasks: Sequence[Task], streams: Streams) -> Sequence[Choice]:
+    result = []
+    for task, uniform in zip(tasks, streams.uniform("action", len(tasks)), strict=True):
+        if logging.probabilities is None:
+            raise ValueError(f"{logging.service} has neither probabilities nor a script")
+        probabilities = tuple(logging.probabilities(task))
+        index = int(np.searchsorted(np.cumsum(probabilities), uniform, side="right"))
+        action = logging.arms[min(index, len(logging.arms) - 1)]
+        result.append(Choice(action, dict(zip(logging.arms, probabilities, strict=True))))
+    return result
+
+
+def _episodes(script: Script, tasks: Sequence[Task], streams: Streams) -> Sequence[Episode]:
+    return [draw(task, script, streams.uniform("steps", DRAWS * script.limit)) for task in tasks]
 
 
 def _sessions(tasks: Sequence[Task], streams: Streams) -> Iterator[list[int]]:

@@ -60,9 +60,7 @@ class Outcome:
     @property
     def latency_us(self) -> int:
         """From the first to the last moment of the trace, in microseconds."""
-        tools = [call.tool for call in self.calls if call.tool]
-        gaps = STEP_GAP_US * (2 * len(tools) + 1) if tools else 0
-        return sum(call.latency_us for call in self.calls) + sum(tool.latency_us for tool in tools) + gaps
+        return sum(call.latency_us for call in self.calls)
 
 
 @dataclass(frozen=True)

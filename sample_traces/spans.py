@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from logbook import Logged, Logging, Streams, late
 from otlp_json import Item, compact, evaluation, span
 from outcomes import STEP_GAP_US, Call, Tool
+from stepwise import ROUTE_US, Decision
 
 PROVIDER = {
     "llama3-chatqa-1.5-70b": "nvidia_nim",
@@ -29,49 +30,78 @@ class Writer:
 
     def items(self, log: list[Logged]) -> list[Item]:
         """All spans and evaluation events of the service."""
-        agent = any(logged.task.group for logged in log)
-        return [item for logged in log for item in (self._agent(logged) if agent else self._single(logged))]
+        stepwise = self.logging.script is not None
+        return [item for logged in log for item in (self._agent(logged) if stepwise else self._single(logged))]
 
     def _single(self, logged: Logged) -> Iterator[Item]:
         """One chat span, and its score minutes to hours later."""
-        call = logged.outcome.calls[0]
+        outcome = logged.task.outcomes[logged.choice.action]
+        call = outcome.calls[0]
         trace_id, span_id = logged.trace_id, self.streams.hex(16)
         messages = [_message("user", logged.task.question)]
-        attributes = {**self._chat_attributes(logged, call, messages), **self._policy(logged)}
+        attributes = {
+            **self._chat_attributes(logged, call, messages),
+            **self._policy(logged.choice.action, logged.choice.probabilities, "explore"),
+        }
         end_ns = logged.start_ns + call.latency_us * 1000
         yield Item("spans", CHAT, end_ns, _chat(trace_id, span_id, None, logged.start_ns, call, attributes))
         if logged.labelled:
             at = end_ns + 1000 * late(logged.score_delay, median_s=2_400, sigma=1.0, low_s=120, high_s=18_000)
             response = str(attributes["gen_ai.response.id"])
-            yield self._score(trace_id, span_id, self.logging.score, logged.outcome.quality, at, response)
+            yield self._score(trace_id, span_id, self.logging.score, outcome.quality, at, response)
 
     def _agent(self, logged: Logged) -> Iterator[Item]:
-        """invoke_agent over chat and execute_tool spans; a reward after each step and one at the end."""
-        outcome, trace_id, root = logged.outcome, logged.trace_id, self.streams.hex(16)
-        messages = [_message("system", str(logged.task.system)), _message("user", logged.task.question)]
-        clock = logged.start_ns + STEP_GAP_US * 1000
-        for call in outcome.calls:
-            attributes = self._chat_attributes(logged, call, messages)
-            attributes["gen_ai.prompt.name"] = logged.action.split("|")[1]
-            chat_end = clock + call.latency_us * 1000
-            chat = _chat(trace_id, self.streams.hex(16), root, clock, call, attributes)
-            yield Item("spans", CHAT, chat_end, chat)
-            if call.tool:
-                begin = chat_end + STEP_GAP_US * 1000
-                clock = begin + (call.tool.latency_us + STEP_GAP_US) * 1000
-                yield from self._tool(logged, call.tool, root, begin)
-                messages += [_message("assistant", str(call.text)), _message("user", call.tool.result)]
+        """invoke_agent over route, chat and execute_tool spans; the reward after each step and one at the end.
+
+        An arm sees what it did itself on the task, not what others did.
+        """
+        root, clock, best = self.streams.hex(16), logged.start_ns, 0.0
+        begin = _beginning(logged)
+        seen: dict[str, list[Message]] = {arm: list(begin) for arm in self.logging.arms}
+        for decision in logged.episode.decisions:
+            yield self._route(logged, decision, root, clock)
+            if decision.call and decision.call.tool:
+                best = max(best, decision.call.tool.reward)
+                yield from self._step(logged, decision, root, clock, seen[decision.action], best)
+            clock += decision.latency_us * 1000
         yield from self._root(logged, root)
 
+    def _step(
+        self, logged: Logged, decision: Decision, root: str, start_ns: int, messages: list[Message], best: float
+    ) -> Iterator[Item]:
+        """The model call and the tool of a decision that begins then; the messages grow by them."""
+        call, model = decision.call, decision.action.split("|")
+        if call is None or call.tool is None:
+            return
+        begin = start_ns + (ROUTE_US + STEP_GAP_US) * 1000
+        attributes = self._chat_attributes(logged, call, messages)
+        attributes["gen_ai.prompt.name"] = model[1]
+        end = begin + call.latency_us * 1000
+        yield Item("spans", CHAT, end, _chat(logged.trace_id, self.streams.hex(16), root, begin, call, attributes))
+        yield from self._tool(logged, call.tool, root, end + STEP_GAP_US * 1000, best)
+        messages += [_message("assistant", str(call.text)), _message("user", call.tool.result)]
+
+    def _route(self, logged: Logged, decision: Decision, root: str, start_ns: int) -> Item:
+        """The span of a decision, be it STOP."""
+        end_ns = start_ns + ROUTE_US * 1000
+        attributes = {
+            "gen_ai.agent.name": self.logging.service,
+            "gen_ai.conversation.id": logged.session,
+            "retroute.sample.latency": "modelled",
+            **self._policy(decision.action, decision.probabilities, "explore" if decision.explored else "control"),
+            "policy.reason": "explore" if decision.explored else "script",
+        }
+        body = _internal(logged.trace_id, self.streams.hex(16), root, "route", start_ns, end_ns, attributes)
+        return Item("spans", AGENT, end_ns, body)
+
     def _root(self, logged: Logged, span_id: str) -> Iterator[Item]:
-        outcome, task, trace_id = logged.outcome, logged.task, logged.trace_id
+        outcome, trace_id = logged.episode, logged.trace_id
         end_ns = logged.start_ns + outcome.latency_us * 1000
         attributes = {
             **self._common(logged, "invoke_agent"),
             "gen_ai.provider.name": _provider(outcome.calls[0].model),
-            "gen_ai.input.messages": compact([_message("system", str(task.system)), _message("user", task.question)]),
+            "gen_ai.input.messages": compact(_beginning(logged)),
             "gen_ai.output.messages": compact([_message("assistant", str(outcome.calls[-1].text))]),
-            **self._policy(logged),
         }
         name = f"invoke_agent {self.logging.service}"
         yield Item(
@@ -81,8 +111,8 @@ class Writer:
             at = end_ns + 1000 * late(logged.score_delay, median_s=180, sigma=0.5, low_s=60, high_s=600)
             yield self._score(trace_id, span_id, self.logging.score, outcome.quality, at)
 
-    def _tool(self, logged: Logged, tool: Tool, root: str, start_ns: int) -> Iterator[Item]:
-        """The tool span, and two seconds later the reward of the step."""
+    def _tool(self, logged: Logged, tool: Tool, root: str, start_ns: int, best: float) -> Iterator[Item]:
+        """The tool span, and two seconds later the best reward so far."""
         trace_id, span_id = logged.trace_id, self.streams.hex(16)
         end_ns = start_ns + tool.latency_us * 1000
         attributes = {
@@ -97,12 +127,12 @@ class Writer:
         body = _internal(trace_id, span_id, root, name, start_ns, end_ns, attributes, failed=tool.failed)
         yield Item("spans", AGENT, end_ns, body)
         if logged.labelled:
-            yield self._score(trace_id, span_id, "step_reward", tool.reward, end_ns + 2_000_000_000)
+            yield self._score(trace_id, span_id, f"step_{self.logging.score}", best, end_ns + 2_000_000_000)
 
     def _common(self, logged: Logged, operation: str) -> dict[str, object]:
         return {
             "gen_ai.operation.name": operation,
-            "gen_ai.agent.name": self.logging.service if logged.task.group else None,
+            "gen_ai.agent.name": self.logging.service if self.logging.script else None,
             "gen_ai.conversation.id": logged.session,
             "retroute.sample.latency": "modelled" if self.logging.latency_modelled else None,
         }
@@ -121,17 +151,17 @@ class Writer:
             "gen_ai.output.messages": compact([_answer(call)]) if call.text is not None else None,
         }
 
-    def _policy(self, logged: Logged) -> Mapping[str, object]:
+    def _policy(self, action: str, probabilities: Mapping[str, float], arm: str) -> Mapping[str, object]:
         if not self.logging.propensities_logged:
             return {}
         return {
             "policy.id": "logging-v1",
             "policy.version": "1",
-            "policy.action": logged.action,
-            "policy.propensity": float(logged.probabilities[logged.action]),
-            "policy.candidates": compact(list(logged.probabilities)),
-            "policy.probabilities": compact(list(logged.probabilities.values())),
-            "policy.arm": "explore",
+            "policy.action": action,
+            "policy.propensity": float(probabilities[action]),
+            "policy.candidates": compact(list(probabilities)),
+            "policy.probabilities": compact(list(probabilities.values())),
+            "policy.arm": arm,
         }
 
     def _score(
@@ -141,6 +171,11 @@ class Writer:
             trace_id=trace_id, span_id=span_id, name=name, value=value, time_ns=time_ns, response_id=response_id
         )
         return Item("logRecords", GRADER, time_ns, body)
+
+
+def _beginning(logged: Logged) -> list[Message]:
+    """What the agent was given."""
+    return [_message("system", str(logged.task.system)), _message("user", logged.task.question)]
 
 
 def _provider(model: str) -> str:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
+from optimizer import replay_truth
+from optimizer.replay_truth import Replay
+
 ESCAPED = "\\|"
 VALUES = ("quality", "cost_usd", "latency_s")
 
@@ -28,16 +31,47 @@ def table(truth: pl.DataFrame) -> str:
     return "\n".join([*head, *rows, _row("logging policy", 1.0, n, expected)])
 
 
-def put_tables(readme: Path, truths: Mapping[str, pl.DataFrame]) -> None:
+def table_of_routes(world: Replay) -> str:
+    """A Markdown table: the true mean of fixed routes over all traces, and of the logging policy."""
+    strong, cheap, *others = world.arms
+    limit = world.script.limit
+    routes = [
+        [(strong, limit)],
+        [(strong, 3)],
+        [(cheap, limit)],
+        [(cheap, 1)],
+        [(cheap, 3)],
+        *([(other, limit)] for other in others),
+        [(cheap, 2), (strong, limit)],
+        [(cheap, 1), (strong, 3)],
+    ]
+    rows = [(_words(route, limit), replay_truth.of_route(world, route)) for route in routes]
+    lines = ["| route | quality | USD per 1,000 | latency s |", "|---|---|---|---|"]
+    for name, policy in [*rows, ("logging policy", replay_truth.of_script(world))]:
+        true = replay_truth.value(world, policy)
+        cells = (f"{true.quality:.3f}", f"{1000 * true.cost_usd:.3f}", f"{true.latency_s:.2f}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def put_tables(readme: Path, tables: Mapping[str, str]) -> None:
     """Rewrites the text between `<!-- truth SERVICE -->` and `<!-- end -->` in the README, if there is one."""
     if not readme.exists():
         return
     text = readme.read_text()
-    for service, truth in truths.items():
-        block = f"<!-- truth {service} -->\n{table(truth)}\n<!-- end -->"
+    for service, lines in tables.items():
+        block = f"<!-- truth {service} -->\n{lines}\n<!-- end -->"
         pattern = rf"<!-- truth {re.escape(service)} -->\n.*?<!-- end -->"
         text = re.sub(pattern, block.replace("\\", r"\\"), text, flags=re.DOTALL)
     readme.write_text(text)
+
+
+def _words(route: list[tuple[str, int]], limit: int) -> str:
+    parts = [
+        f"`{arm.replace('|', ESCAPED)}`" + (" to the end" if steps == limit else f", {steps} step{'s'[: steps > 1]}")
+        for arm, steps in route
+    ]
+    return ", then ".join(parts)
 
 
 def _row(name: str, probability: float, traces: int, values: list[float]) -> str:
