@@ -50,15 +50,16 @@ def parents_of(calls: pl.DataFrame) -> Ints:
     return found["place"].fill_null(-1).to_numpy().astype(np.int64)
 
 
-def activations(calls: pl.DataFrame, parents: Ints) -> pl.DataFrame:
-    """The steps of each trace, in its order: trace_id, service, point, place (of the call that begins it), span_id,
-    start_ns (of its first attempt) and action: the agent, and its model where the agent ran several; for a model's call
+def activations(calls: pl.DataFrame) -> pl.DataFrame:
+    """The steps of each trace, in its order: trace_id, service, point, span_id (of the call that begins it), start_ns
+    (of its first attempt) and action: the agent, and its model where the agent ran several; for a model's call
     what `decisions.action` calls it.
 
     calls: rows of the query `decision_calls` in order of trace and start, with `service` and `point` of their trace.
-    parents: see `parents_of`. A call of a model that a tool makes is no step, and neither is a failed attempt. Where
-    agents are the steps, a trace in which none of the workflow acts has none.
+    A call of a model that a tool makes is no step, and neither is a failed attempt. Where agents are the steps, a trace
+    in which none of the workflow acts has none.
     """
+    parents = parents_of(calls)
     agents = np.asarray(calls["agent"].fill_null(NOBODY).to_list(), dtype=object)
     above = np.where(parents >= 0, agents[parents], NOBODY)
     made = calls["name"].fill_null("").str.starts_with("create_agent").to_numpy()
@@ -178,4 +179,4 @@ def _described(calls: pl.DataFrame, parents: Ints, turn: pl.Series, model: pl.Se
     )
     with_model = pl.when("several").then(pl.concat_str(pl.lit("|"), "model", ignore_nulls=False)).fill_null("")
     named = pl.when("turn").then(pl.concat_str("agent", with_model)).otherwise(action())
-    return steps.select("trace_id", "service", "point", "place", "span_id", "start_ns", action=named)
+    return steps.select("trace_id", "service", "point", "span_id", "start_ns", action=named)

@@ -1,6 +1,6 @@
 -- Spans that carry a routing decision of their own, whatever they are, each decision once: left out are those that repeat
 -- the decision of the span right above them, and other sights and attempts of the same call. `call_id` is the call that
--- the span shows, NULL for one that is no call.
+-- the span shows, of several attempts the last; NULL for a span that is no call.
 -- parameters: none
 -- columns: trace_id, span_id, call_id, start_ns, end_ns, policy_id, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm
 -- order: trace_id, start_ns, span_id
@@ -21,7 +21,7 @@ told as (  -- by the span itself, not by the one above
     and a.policy_probabilities is not distinct from c.policy_probabilities
 ),
 placed as (
-  select t.*, r.call_id, coalesce(k.attempt_of, r.call_id, t.span_id) as step_id
+  select t.*, coalesce(k.attempt_of, r.call_id) as call_id
   from told t
   left join span_roles r on r.trace_id = t.trace_id and r.span_id = t.span_id
   left join settled_calls k on k.trace_id = t.trace_id and k.span_id = r.call_id
@@ -31,7 +31,7 @@ select
   policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm
 from placed
 qualify row_number() over (
-  partition by trace_id, step_id, policy_id, policy_action, policy_propensity, policy_probabilities
+  partition by trace_id, coalesce(call_id, span_id), policy_id, policy_action, policy_propensity, policy_probabilities
   order by start_ns, span_id
 ) = 1
 order by trace_id, start_ns, span_id
