@@ -47,17 +47,19 @@ def to_dataset(decisions: pl.DataFrame, *, seed: int) -> Logged:
     features = np.asarray(decisions["features"].to_numpy(), dtype=np.float64)
     time_ns = decisions["time_ns"].to_numpy().astype(np.int64)
     groups: Ints = decisions["group"].rank("dense").to_numpy().astype(np.int64)
-    behaviour, complete = _logged_behaviour(decisions, actions, place)
+    behaviour, complete = logged_behaviour(decisions, actions, place)
     estimated = None
     if not complete.all():
         estimated = estimate_behaviour(features, actions, groups, len(names), seed=seed, time_ns=time_ns)
-        behaviour = _filled(behaviour, complete, estimated.probabilities, decisions["propensity"].to_numpy(), actions)
-    latency, cut = _winsorised(_floats(decisions["latency_s"]))
+        behaviour = filled_behaviour(
+            behaviour, complete, estimated.probabilities, decisions["propensity"].to_numpy(), actions
+        )
+    latency, cut = _winsorised(floats(decisions["latency_s"]))
     data = LoggedDataset(
         features=features,
         actions=actions,
-        quality=_floats(decisions["quality"]),
-        cost_usd=_floats(decisions["cost_usd"]),
+        quality=floats(decisions["quality"]),
+        cost_usd=floats(decisions["cost_usd"]),
         latency_s=latency,
         behaviour=behaviour,
         groups=groups,
@@ -84,7 +86,7 @@ def with_behaviour(decisions: pl.DataFrame, data: LoggedDataset) -> pl.DataFrame
 
 def _optional(decisions: pl.DataFrame, name: str) -> Floats:
     """A column that runs of earlier versions lack."""
-    return _floats(decisions[name]) if name in decisions.columns else np.zeros(0)
+    return floats(decisions[name]) if name in decisions.columns else np.zeros(0)
 
 
 def _label_sources(decisions: pl.DataFrame) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ def _action_names(decisions: pl.DataFrame) -> tuple[str, ...]:
     return tuple(names) if len(names) <= MAX_ACTIONS else (*names[: MAX_ACTIONS - 1], OTHER)
 
 
-def _logged_behaviour(decisions: pl.DataFrame, actions: Ints, place: dict[str, int]) -> tuple[Floats, np.ndarray]:
+def logged_behaviour(decisions: pl.DataFrame, actions: Ints, place: dict[str, int]) -> tuple[Floats, np.ndarray]:
     """(n, a) probabilities as logged, and (n,) whether the row is whole: sums to 1 and gives the taken action its
     chance."""
     count = len(place)
@@ -136,7 +138,9 @@ def _fill_row(
         row[place.get(name, len(place) - 1)] += probability or 0.0
 
 
-def _filled(behaviour: Floats, complete: np.ndarray, estimate: Floats, propensity: Floats, actions: Ints) -> Floats:
+def filled_behaviour(
+    behaviour: Floats, complete: np.ndarray, estimate: Floats, propensity: Floats, actions: Ints
+) -> Floats:
     """Rows that were not logged whole: the estimate, its other actions rescaled where the taken one's probability is
     known."""
     result = np.where(complete[:, None], behaviour, estimate)
@@ -151,7 +155,8 @@ def _filled(behaviour: Floats, complete: np.ndarray, estimate: Floats, propensit
     return filled
 
 
-def _floats(column: pl.Series) -> Floats:
+def floats(column: pl.Series) -> Floats:
+    """(n,) NaN where null."""
     values: Floats = column.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
     return values
 
