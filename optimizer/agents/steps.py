@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 if TYPE_CHECKING:
-    from langgraph.types import Command, Send
-
     from optimizer.runtime import Decision, Router
 
 STOP = "STOP"
@@ -125,13 +123,18 @@ def chat(state: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def steps(so_far: list[Any] | None, more: list[Any] | None) -> list[Any]:
+    """How LangGraph adds up the history of a state: None, given with the input of a new turn, begins a new episode."""
+    return [] if more is None else [*(so_far or ()), *more]
+
+
 class Graph:
     """The policy in a LangGraph graph, as a conditional edge or as a node. STOP leads to END.
 
         class State(TypedDict):
             messages: Annotated[list, add_messages]
-            history: Annotated[list, operator.add]   # the steps so far
-            decision: dict                           # the one that is on its way
+            history: Annotated[list, steps]
+            decision: dict
 
         policy = Graph(load(Path("policy")), agents=["plan", "search", "code"])
 
@@ -144,6 +147,7 @@ class Graph:
             graph.add_node(name, agent)
             graph.add_conditional_edges(name, policy.edge, [*policy.agents, END])
         graph.add_conditional_edges(START, policy.edge, [*policy.agents, END])
+        graph.compile().invoke({"messages": [task], "history": None})   # None begins an episode
 
     Or with a node in the middle: `graph.add_node("route", policy.node, destinations=(*policy.agents, END))`, an edge
     from START to "route" and one back to it from each agent. Both keep the history in the graph's state, so that
@@ -166,7 +170,8 @@ class Graph:
         self.context = context
         self.tracer = tracer
 
-    def edge(self, state: Mapping[str, Any]) -> Send | str:
+    # Any as result: LangGraph evaluates these hints, and its types are imported only where they are needed.
+    def edge(self, state: Mapping[str, Any]) -> Any:
         """For add_conditional_edges: sends the state with the decision to the agent, or leads to END."""
         from langgraph.graph import END
         from langgraph.types import Send
@@ -174,7 +179,7 @@ class Graph:
         decision = self._next(state)
         return END if decision.action == STOP else Send(decision.action, {**state, "decision": begun(decision)})
 
-    def node(self, state: Mapping[str, Any]) -> Command[str]:
+    def node(self, state: Mapping[str, Any]) -> Any:
         """For add_node: goes to the agent, or to END, and leaves the decision in the state."""
         from langgraph.graph import END
         from langgraph.types import Command
