@@ -34,6 +34,8 @@ class Scored:
     """(n,) gain of utility at each decision; the mean is the candidate's."""
     inside: bool
     effective: float
+    policy: Floats
+    """(n, a) what it does on the choosing rows."""
     late: bool = False
     """It breaks the latency limit."""
 
@@ -89,10 +91,16 @@ def pick(
     return Choice(simplest, bool(inside))
 
 
-def score(candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: RewardSpec) -> Scored | None:
-    """A candidate on the choosing rows; None where the log has no evidence about it."""
+def score(
+    candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: RewardSpec, policy: Floats | None = None
+) -> Scored | None:
+    """A candidate on the choosing rows; None where the log has no evidence about it.
+
+    policy: (n, a) what its learner does there when it learns on other rows; None: what its model does.
+    """
     data = evaluation.data
-    policy = Learned(candidate.model, data.action_names).probabilities(data.features, data.behaviour)
+    if policy is None:
+        policy = Learned(candidate.model, data.action_names).probabilities(data.features, data.behaviour)
     cost, quality = evaluation.shrunk_scores("cost_usd", policy), evaluation.shrunk_scores("quality", policy)
     if not np.isfinite([cost, quality]).all() or evaluation.unsupported(policy) > MAX_UNSUPPORTED:
         return None
@@ -108,6 +116,7 @@ def score(candidate: Candidate, evaluation: Evaluation, limits: Limits, reward: 
         reward.utility(quality, cost),
         inside,
         evaluation.effective(policy),
+        policy,
         late,
     )
 
@@ -135,10 +144,10 @@ def _deviating_less(
     found = []
     for one in (s for s in saving if not s.late):
         whole = one.candidate
-        if one.utility > 0 and (mixture := largest_certain(whole.model, evaluation, limits)) is not None:
-            model, share = mixture
+        if one.utility > 0 and (mixture := largest_certain(whole.model, evaluation, limits, one.policy)) is not None:
+            model, share, policy = mixture
             label = f"{whole.label} for {share:.0%}, else as today"
-            made = score(Candidate(label, whole.complexity + 1, model), evaluation, limits, reward)
+            made = score(Candidate(label, whole.complexity + 1, model), evaluation, limits, reward, policy)
             if made is not None and made.inside and made.cost_change < 0 and made.utility > 0:
                 found.append(made)
     return max(found, key=lambda s: s.utility, default=None)

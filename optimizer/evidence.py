@@ -6,7 +6,8 @@ Legend: n decisions, a actions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +22,7 @@ from optimizer.ope.bounds import smoothed_change
 from optimizer.ope.certificate import certified_change, plan_bets
 from optimizer.ope.estimators import ESTIMATORS, Evidence, doubly_robust, snips, today, weights
 from optimizer.ope.intervals import mean_interval
-from optimizer.ope.models import cross_fit, fit_predict
+from optimizer.ope.models import cross_fit, fit_heads, fit_predict
 
 Metric = Literal["cost_usd", "quality", "latency_s"]
 METRICS: tuple[Metric, ...] = ("cost_usd", "quality", "latency_s")
@@ -258,6 +259,53 @@ def held_out(data: LoggedDataset, learn: Ints, judge: Ints, *, confidence: float
     models = fit_predict(known.features, known.actions, outcomes, judged.features, a, seed=seed)
     counts = _label_counts(data, np.concatenate([learn, judge]))
     return _evaluation(judged, models, guesses.judging, counts, confidence, seed)
+
+
+def by_parts(
+    data: LoggedDataset, part: Ints, count: int, *, confidence: float, seed: int
+) -> list[tuple[Evaluation, Evaluation]]:
+    """For each part of the rows: the other rows, and its own, both by models that saw neither it nor the row's part.
+
+    part: (n,) of 0 to `count` - 1, at least three; no group in two. A model is fitted without each pair of parts. A row
+    of part j beside part k has that of the pair; its own part's evaluation has the mean over all pairs that j is in.
+    """
+    a = len(data.action_names)
+    guess = labels.guesses(data, data.take(np.arange(0)), seed=seed).teaching
+    outcomes = _taught(data, guess)
+    beside = np.full((count, len(METRICS), len(data), a), np.nan)
+    for one, other in itertools.combinations(range(count), 2):
+        rest = (part != one) & (part != other)
+        heads = fit_heads(data.features[rest], data.actions[rest], outcomes[:, rest], a, seed=seed)
+        for unseen, left in ((one, other), (other, one)):
+            beside[left][:, part == unseen] = heads.predict(data.features[part == unseen])
+    counts = _label_counts(data, np.arange(len(data)))
+    found = []
+    for number in range(count):
+        rest, here = np.flatnonzero(part != number), np.flatnonzero(part == number)
+        others = [one for one in range(count) if one != number]
+        known, own = beside[number][:, rest], beside[others][:, :, here].mean(axis=0)
+        found.append(
+            (
+                _evaluation(data.take(rest), known, guess[rest], counts, confidence, seed),
+                _evaluation(data.take(here), own, guess[here], counts, confidence, seed),
+            )
+        )
+    return found
+
+
+def joined(parts: Sequence[Evaluation], data: LoggedDataset, part: Ints) -> Evaluation:
+    """One evaluation of `data` from those of its parts; part: (n,) as for `by_parts`."""
+    order = np.argsort(np.argsort(part, kind="stable"), kind="stable")
+    outcomes = {
+        metric: Evidence(
+            *(
+                np.concatenate([getattr(one.outcomes[metric], name) for one in parts])[order]
+                for name in Evidence.__dataclass_fields__
+            )
+        )
+        for metric in METRICS
+    }
+    return replace(parts[0], data=data, outcomes=outcomes)
 
 
 def _around(estimate: Estimate, value: float) -> Estimate:

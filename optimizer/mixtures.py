@@ -52,32 +52,41 @@ def unmixed(model: Model) -> Model:
     return Model(model.kind, model.actions, arrays, model.epsilon)
 
 
-def largest_certain(model: Model, evaluation: Evaluation, limits: Limits) -> tuple[Model, float] | None:
+def largest_certain(
+    model: Model, evaluation: Evaluation, limits: Limits, policy: Floats | None = None
+) -> tuple[Model, float, Floats] | None:
     """The mixture with the largest share, in whole percent, whose quality is certainly inside the limits on these rows
-    (and whose latency is, if that has a limit), and the share; None below `LEAST_SHARE`, or where there is no evidence.
+    (and whose latency is, if that has a limit), with the share and its probabilities (n, a); None below `LEAST_SHARE`,
+    or where there is no evidence.
 
-    The change of quality is linear in the share and its standard error convex, so the certain shares are an interval
-    that begins near 0: bisection finds its end.
+    policy: (n, a) the model's, where it was learned on other rows than these; None: as the model decides them. The
+    change of quality is linear in the share and its standard error convex, so the certain shares are an interval that
+    begins near 0: bisection finds its end.
     """
     today = today_shares(evaluation, model)
     if today is None:
         return None
+    data = evaluation.data
+    if policy is None:
+        policy = Learned(model, data.action_names).probabilities(data.features, data.behaviour)
+    now = np.zeros(len(data.action_names))
+    now[[data.action_names.index(name) for name in model.actions]] = today
     low, high = 0, 100
     for _ in range(STEPS):
         middle = math.ceil((low + high) / 2)
-        if _certain(mixed(model, today, middle / 100), evaluation, limits):
+        if _certain((1 - middle / 100) * now + middle / 100 * policy, evaluation, limits):
             low = middle
         else:
             high = middle - 1
         if low >= high:
             break
     share = low / 100
-    return (mixed(model, today, share), share) if share >= LEAST_SHARE else None
+    if share < LEAST_SHARE:
+        return None
+    return mixed(model, today, share), share, (1 - share) * now + share * policy
 
 
-def _certain(model: Model, evaluation: Evaluation, limits: Limits) -> bool:
-    data = evaluation.data
-    policy = Learned(model, data.action_names).probabilities(data.features, data.behaviour)
+def _certain(policy: Floats, evaluation: Evaluation, limits: Limits) -> bool:
     quality = evaluation.change("quality", policy)
     inside = isinstance(quality, Estimate) and quality.low >= -limits.quality_margin
     if inside and limits.latency_s is not None:

@@ -17,7 +17,7 @@ from optimizer import label_plan
 from optimizer.ability import Ability
 from optimizer.choosing import Scored, choose, score
 from optimizer.constraints import Told, allowed, limited, told
-from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, split
+from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, folds, split
 from optimizer.drift import compare
 from optimizer.evidence import (
     BLEND,
@@ -27,14 +27,17 @@ from optimizer.evidence import (
     Metric,
     Outcome,
     Refused,
+    by_parts,
     held_out,
+    joined,
     savings,
     taught,
 )
 from optimizer.frontier import PricePoint, price_curve
 from optimizer.gate import Case, Estimate, Kind, Limits, Segment, Verdict, judge
-from optimizer.learners import Lesson, candidates
+from optimizer.learners import Candidate, Lesson, candidates
 from optimizer.learners.lesson import WEIGHT_CAP, doubly_robust_targets
+from optimizer.learners.linear import Heads
 from optimizer.logged import OTHER, Logged
 from optimizer.looks import Look
 from optimizer.mixtures import unmixed
@@ -56,6 +59,9 @@ MIN_GROUPS = 10
 """Sessions needed to split a log three ways and to tell how much they differ."""
 CONTROL_ROWS = 50_000
 """Newest decisions on which the negative control is tested: enough to find any that matters."""
+PARTS = 4
+CROSS_CHOSEN = 40_000
+"""Up to so many rows each learner is scored on all of them; of more, the choosing rows alone tell enough."""
 MIN_TAKEN = 30
 """An action is learned and suggested only if the learning rows took it this often."""
 
@@ -153,7 +159,7 @@ def learn(
     actions: Collection[str] | None = None,
     abilities: Mapping[str, Ability] = MappingProxyType({}),
 ) -> Lessons:
-    """Fit all candidates on the training rows and pick one on the choosing rows.
+    """Fit all candidates on the training rows and pick one on the choosing rows; in a smaller log, on both by parts.
 
     `actions` are those that may be suggested; None: all that the log shows often enough. `abilities`: what is known of
     the actions; one that cannot serve a decision is not taken there.
@@ -165,12 +171,18 @@ def learn(
         return Lessons(Suggestion(refused=refused), ())
     columns = _learnable(train, actions, labels.told(data))
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
-    known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
-    lesson = _lesson(train, known, columns)
-    if np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any():
+
+    def tried(lesson: Lesson) -> list[Candidate]:
+        return [
+            replace(one, model=limited(one.model, abilities)) for one in candidates(lesson, reward, epsilon=epsilon)
+        ]
+
+    terms = (columns, tried, limits, reward, seed)
+    enough = len(splits.train) + len(splits.choose) > CROSS_CHOSEN
+    made = _by_split(data, splits, *terms) if enough else _by_parts(data, splits, *terms)
+    if made is None:
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
-    tried = [replace(one, model=limited(one.model, abilities)) for one in candidates(lesson, reward, epsilon=epsilon)]
-    found = [scored for one in tried if (scored := score(one, chooser, limits, reward)) is not None]
+    lesson, found, chooser, curve_of = made
     choice = choose(found, chooser, limits, reward)
     if choice is None:
         refused = labels.refusal(data) or "no candidate keeps to actions that the logs tried"
@@ -184,9 +196,73 @@ def learn(
     )
     frontier = tuple(found if choice.scored in found else [*found, choice.scored])
     names = lesson.action_names
-    may = allowed(chooser.data.features, names, abilities)
-    curve = price_curve(lesson.robust, chooser, reward, epsilon=epsilon, seed=seed, allowed=may)
+    heads, unseen = curve_of
+    may = allowed(unseen.data.features, names, abilities)
+    curve = price_curve(heads, unseen, reward, epsilon=epsilon, seed=seed, allowed=may)
     return Lessons(suggestion, frontier, curve, told(data.features, names, abilities))
+
+
+_Made = tuple[Lesson, list[Scored], Evaluation, tuple[Heads, Evaluation]]
+"""What was learned in the end, the candidates as the choosing rows see them, those rows, and heads with rows that they
+have not seen."""
+
+
+def _by_split(
+    data: LoggedDataset,
+    splits: Splits,
+    columns: Sequence[int],
+    tried: Callable[[Lesson], list[Candidate]],
+    limits: Limits,
+    reward: RewardSpec,
+    seed: int,
+) -> _Made | None:
+    """Learned on the training rows, scored on the choosing rows."""
+    known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
+    lesson = _lesson(data.take(splits.train), known, columns)
+    if not _whole(lesson):
+        return None
+    found = [scored for one in tried(lesson) if (scored := score(one, chooser, limits, reward)) is not None]
+    return lesson, found, chooser, (lesson.robust, chooser)
+
+
+def _by_parts(
+    data: LoggedDataset,
+    splits: Splits,
+    columns: Sequence[int],
+    tried: Callable[[Lesson], list[Candidate]],
+    limits: Limits,
+    reward: RewardSpec,
+    seed: int,
+) -> _Made | None:
+    """Learned on all rows but the certifying ones, and each learner scored on every part of them by what it learned on
+    the others: four times the choosing rows, where a choice by few rows is mostly luck."""
+    earlier = data.take(np.sort(np.concatenate([splits.train, splits.choose])))
+    part = folds(earlier.groups, PARTS, seed)
+    pairs = by_parts(earlier, part, PARTS, confidence=limits.confidence, seed=seed)
+    lessons = [_lesson(known.data, known, columns) for known, _ in pairs]
+    everywhere = joined([here for _, here in pairs], earlier, part)
+    last = _lesson(earlier, everywhere, columns)
+    if not all(map(_whole, [*lessons, last])):
+        return None
+    policies = [
+        {
+            one.label: Learned(one.model, data.action_names).probabilities(here.data.features, here.data.behaviour)
+            for one in tried(lesson)
+        }
+        for lesson, (_, here) in zip(lessons, pairs, strict=True)
+    ]
+    order = np.argsort(np.argsort(part, kind="stable"), kind="stable")
+    found = []
+    for one in tried(last):
+        if all(one.label in does for does in policies):
+            policy = np.concatenate([does[one.label] for does in policies])[order]
+            if (scored := score(one, everywhere, limits, reward, policy)) is not None:
+                found.append(scored)
+    return last, found, everywhere, (lessons[0].robust, pairs[0][1])
+
+
+def _whole(lesson: Lesson) -> bool:
+    return not (np.isnan(lesson.quality).any() or np.isnan(lesson.cost_usd).any())
 
 
 def look_at(data: LoggedDataset, suggestion: Suggestion, service: str, point: str) -> Look | None:

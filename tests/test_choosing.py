@@ -43,7 +43,8 @@ def scored(utility: float, complexity: int, noise: float = 0.0, *, inside: bool 
     nothing = Refused("not needed")
     change = -0.001 if saves else 0.001
     candidate = Candidate(f"complexity {complexity}", complexity, CHEAP.model)
-    return Scored(candidate, nothing, nothing, change, 0.0, gains, inside, 500.0)
+    policy = EVALUATION.data.behaviour
+    return Scored(candidate, nothing, nothing, change, 0.0, gains, inside, 500.0, policy)
 
 
 def chosen(*found: Scored) -> str:
@@ -114,6 +115,8 @@ def test_the_part_is_the_largest_that_is_certainly_inside() -> None:
         return change.low
 
     assert low(found[1]) >= -LIMITS.quality_margin > low(found[1] + 0.01)
+    model = Learned(found[0], NAMES).probabilities(evaluation.data.features, evaluation.data.behaviour)
+    assert found[2] == pytest.approx(model)
 
 
 def test_nothing_worth_mixing_leaves_the_best_that_saves_and_says_that_it_is_not_inside() -> None:
