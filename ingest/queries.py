@@ -47,6 +47,7 @@ QUERIES = (
     "scores",
     "services",
     "settled_among",
+    "step_links",
     "step_texts",
     "stored_days",
     "trace_events",

@@ -1,8 +1,8 @@
 """How the agents of a trace worked together: the graph of who acted after whom, and what the last steps were worth.
 
 An activation is one agent's turn. Folding a trace makes the agents nodes and "acted next" edges; a step that branches
-share is one activation, and STOP is none. n is the number of nodes, E the distinct edges between different agents, m
-all edges with repeats and self-loops.
+share is one activation. STOP ends a branch and is no step, no node and on no edge. n is the number of nodes, E the
+distinct edges between different agents, m all edges with repeats and self-loops.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from optimizer.runtime import STOP
+
 LONGEST_CYCLE = 4
 
 
@@ -20,6 +22,7 @@ class Activation:
     """One agent's turn. Raises ValueError if it comes after itself or after a later one (see `organisation`)."""
 
     agent: str
+    """Its name; `STOP` for the end of a branch."""
     after: tuple[int, ...] = ()
     """Places of the activations it followed: none begins a branch, two or more join branches."""
 
@@ -31,7 +34,7 @@ class Organisation:
     steps: int
     active_agents: int
     branches: int
-    """Activations that nothing follows."""
+    """Activations that nothing follows, and STOPs: one that stops while others go on from the same step is one more."""
     density: float | None
     """|E| / (n (n - 1)); None for fewer than two agents."""
     density_multi: float | None
@@ -54,6 +57,7 @@ class Folding:
     def __init__(self) -> None:
         self._agents: list[str] = []
         self._followed: set[int] = set()
+        self._stops = 0
         self._counts: Counter[str] = Counter()
         self._most = 0
         self._logs = 0.0
@@ -70,13 +74,18 @@ class Folding:
         if any(not 0 <= before < place for before in activation.after):
             raise ValueError(f"activation {place} ({agent}) follows {activation.after}: expected places before it")
         self._agents.append(agent)
+        if agent == STOP:
+            self._stops += 1
+            self._followed.update(activation.after)
+            return
         self._counts[agent] += 1
         count = self._counts[agent]
         self._most = max(self._most, count)
         self._logs += count * math.log2(count) - (count - 1) * math.log2(count - 1) if count > 1 else 0.0
         self._followed.update(activation.after)
         for before in activation.after:
-            self._add_edge(self._agents[before], agent)
+            if self._agents[before] != STOP:
+                self._add_edge(self._agents[before], agent)
 
     def _add_edge(self, source: str, target: str) -> None:
         self._transitions += 1
@@ -102,12 +111,12 @@ class Folding:
     @property
     def organisation(self) -> Organisation:
         """The metrics of what has been added."""
-        n, steps = len(self._counts), len(self._agents)
+        n, steps = len(self._counts), len(self._agents) - self._stops
         pairs = n * (n - 1)
         return Organisation(
             steps=steps,
             active_agents=n,
-            branches=steps - len(self._followed),
+            branches=len(self._agents) - len(self._followed),
             density=self._distinct / pairs if pairs else None,
             density_multi=self._transitions / pairs if pairs else None,
             edges_per_node=self._distinct / n if n else None,

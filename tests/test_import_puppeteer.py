@@ -80,7 +80,7 @@ def test_a_run_is_one_trace_with_each_shared_step_once(run):
     (item,) = importer.read(source)
     spans = {span.name: span for span in item.spans}
     agents = [s.name for s in item.spans if s.attributes.get("gen_ai.operation.name") in ("invoke_agent", "stop")]
-    assert agents == ["puppeteer", "Critic", "Planner", "TerminatorAgent"]
+    assert agents == ["puppeteer", "Critic", "Planner", "STOP"]
     assert len({span.trace_id for span in item.spans}) == 1
     critic = spans["Critic"]
     assert spans["Planner"].links == ((critic.trace_id, critic.span_id),)

@@ -4,10 +4,10 @@
     meta.log           the question, when each branch made a step, the final answer        order and time
     model_query.log    every model call with its messages, tokens and times                what it cost
 
-Each step is an agent's span, once however many branches share it, linked to the step before it; each model call lies
-below the step in which it happened, the calls that merge answers below the run. The probabilities in train.log are a
-softmax, not the chance with which an agent was chosen, so the decisions carry no propensity. Times have no date: it is
-that of the folder's name, else the day of the file.
+Each step is an agent's span, once however many branches share it, linked to the step before it; one that ends a branch
+is named STOP. Each model call lies below the step in which it happened, the calls that merge answers below the run. The
+probabilities in train.log are a softmax, not the chance with which an agent was chosen, so the decisions carry no
+propensity. Times have no date: it is that of the folder's name, else the day of the file.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def run_spans(folder: Path, service: str | None) -> list[Span]:
             made(
                 f"{run}/{'/'.join(step.path)}",
                 root_id,
-                step.agent,
+                "STOP" if step.agent == _TERMINATOR else step.agent,
                 step.start_ns,
                 step.end_ns,
                 attributes=_step_attributes(step),
@@ -128,7 +128,7 @@ def run_spans(folder: Path, service: str | None) -> list[Span]:
     for number, query in enumerate(queries):
         owner = _owner(query, steps)
         parent = root_id if owner is None else ids[owner.path]
-        values = _query_attributes(query) | {"gen_ai.agent.name": owner.agent if owner else "aggregator"}
+        values = _query_attributes(query) | ({"gen_ai.agent.name": owner.agent} if owner else {})
         name = f"chat {query.model}"
         spans.append(made(f"{run}/query/{number}", parent, name, query.start_ns, query.end_ns, attributes=values))
     return spans
