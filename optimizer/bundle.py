@@ -116,6 +116,22 @@ def read_policy(folder: Path) -> tuple[Model, Mapping[str, Any]]:
         ) from error
 
 
+def manifest_for(folder: Path, service: str) -> Mapping[str, Any]:
+    """The checked manifest of a policy folder. UsageError as `read_policy`, or if it is another service's."""
+    _, manifest = read_policy(folder)
+    if manifest["virtual_model"] != service:
+        raise UsageError(
+            f"the policy in {folder} answers to the model name {manifest['virtual_model']}, not {service}",
+            hint=f"Export it with --service {manifest['virtual_model']}.",
+        )
+    return manifest
+
+
+def copy_policy(folder: Path, manifest: Mapping[str, Any], to: Path) -> None:
+    """Copy the files that the manifest names, and itself last."""
+    write_files(to, {name: (folder / name).read_bytes() for name in [*manifest["files"], "manifest.json"]})
+
+
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write each file beside its place and rename it there, in the order given."""
     folder.mkdir(parents=True, exist_ok=True)

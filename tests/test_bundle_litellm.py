@@ -268,6 +268,15 @@ def test_a_new_policy_is_taken_up_and_a_broken_one_is_not(tmp_path: Path, start:
         assert proxy.send(**CHAT)["metadata"]["_retroute"]["policy.version"] == "v2"
 
 
+def test_an_orchestrator_is_not_taken_up(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    """Its actions are agents, which are no deployments of the proxy."""
+    proxy = start(exported(tmp_path))
+    policy = tmp_path / "out" / "policy"
+    write(policy, actions=("plan", "code", "STOP"), version="v2", revision=2, script=("plan", "STOP"))
+    proxy.look_again()
+    assert proxy.send(**CHAT)["metadata"]["_retroute"]["policy.version"] == "v1"
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "weights.npz", "runtime.py"])
 def test_without_a_policy_requests_go_on_to_the_virtual_models_own_deployment(
     name: str, tmp_path: Path, start: Callable[[Path], Proxy]

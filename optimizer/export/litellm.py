@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ingest.errors import UsageError
-from optimizer.bundle import read_policy, write_files
+from optimizer.bundle import copy_policy, manifest_for, write_files
+from optimizer.runtime import STOP
 
 PROMOTED = (
     "id", "version", "action", "propensity", "arm", "reason", "draw", "candidates", "probabilities",
@@ -26,14 +27,14 @@ def export(policy_folder: Path, out: Path, service: str) -> list[str]:
 
     A config.yaml that was edited since it was written is kept, and the new one goes beside it as config.new.yaml.
     UsageError naming the file if the policy lacks one or it was changed, or if the policy was trained for another
-    service.
+    service, or if it is an orchestrator.
     """
-    _, manifest = read_policy(policy_folder)
+    manifest = manifest_for(policy_folder, service)
     actions: list[str] = manifest["actions"]
-    if manifest["virtual_model"] != service:
+    if actions[-1] == STOP:
         raise UsageError(
-            f"the policy in {policy_folder} answers to the model name {manifest['virtual_model']}, not {service}",
-            hint=f"Export it with --service {manifest['virtual_model']}.",
+            f"the policy of {service} chooses which agent acts next and when to stop; a proxy sees single calls only",
+            hint="Export it for the app that runs the agents: --target agents.",
         )
     if service in actions:
         raise UsageError(
@@ -45,8 +46,7 @@ def export(policy_folder: Path, out: Path, service: str) -> list[str]:
     if not _replaceable(out / config, text):
         config = "config.new.yaml"
         notes = [f"{out / 'config.yaml'} was edited and stays; compare it with {config}"]
-    members = [*manifest["files"], "manifest.json"]
-    write_files(out / "policy", {name: (policy_folder / name).read_bytes() for name in members})
+    copy_policy(policy_folder, manifest, out / "policy")
     write_files(
         out,
         {

@@ -49,7 +49,10 @@ class PolicyRouter(CustomLogger):
         try:
             if self.runtime is None:
                 self.runtime = load_runtime(self.folder / "runtime.py")
-            self.router = self.runtime.Router.load(self.folder)
+            router = self.runtime.Router.load(self.folder)
+            if getattr(router.model, "steps", False):  # an older runtime knows none
+                raise ValueError("the policy chooses which agent acts next; a proxy sees single calls only")
+            self.router = router
             log.info("policy %s version %s loaded", self.router.policy_id, self.router.version)
         except Exception as error:
             if self.router is None:
