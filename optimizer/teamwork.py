@@ -18,6 +18,7 @@ from optimizer.evidence import MAX_UNSUPPORTED, Outcome, Refused
 from optimizer.gate import Estimate, Kind
 from optimizer.ope.intervals import mean_interval
 from optimizer.organisation import Activation, Answers, Folding, Organisation
+from optimizer.runtime import DIM, STEP_DENSE, width
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import MIN_EFFECTIVE
 from optimizer.sequential.standing import Mean, Measured, by_step, of_log, of_policy
@@ -46,8 +47,9 @@ DEFINITIONS: Mapping[str, str] = {
     "oracle_stop_gap": "Quality of the best answer on the way minus the last one's: what stopping in time would give.",
 }
 """Metric -> what it is, in one sentence. Each is taken per trace, then averaged over traces."""
-SCORED = ("abandoned", "oracle_stop_gap")
-"""Metrics that need the quality of answers on the way: where that is missing it is unknown, not undefined."""
+UNDEFINED = ("density", "density_multi", "edges_per_node", "hub_share", "revisit_rate")
+"""Metrics that traces of too few agents do not have. Where another one is missing it is unknown, and its mean over the
+others an assumption."""
 ESTIMATOR = "SNIPS of episodes"
 
 
@@ -89,6 +91,8 @@ def measured(log: EpisodeLog, turns: Turns | None = None) -> dict[str, Measured]
     }
     if len(turns.answers):
         found["wasted_suffix"] = _wasted(log, turns.answers)
+    elif log.features.shape[1] == width(log.action_names):
+        found["wasted_suffix"] = _wasted_by_features(log)
     return {name: found[name] for name in DEFINITIONS if name in found and not np.isnan(found[name].whole).all()}
 
 
@@ -163,6 +167,25 @@ def _wasted(log: EpisodeLog, answers: Sequence[Sequence[str | None]]) -> Measure
     return Measured(before, whole)
 
 
+def _wasted_by_features(log: EpisodeLog) -> Measured:
+    """By what the step features say of the outputs before a decision. An episode that did not end with STOP is unknown:
+    nothing tells of its last output."""
+    unchanged, characters, empty = (
+        log.features[:, DIM + STEP_DENSE.index(name)] > 0
+        for name in ("unchanged_output", "output_characters", "output_empty")
+    )
+    said = characters | empty
+    suffix, before, spoken = np.zeros(len(log)), np.zeros(len(log.actions)), np.zeros(len(log), dtype=bool)
+    for now in by_step(log)[1:]:
+        of = log.episode[now]
+        stands = unchanged[now] | (spoken[of] & ~said[now])
+        suffix[of] = np.where(stands, suffix[of] + 1, 0.0)
+        spoken[of] |= said[now]
+        before[now] = suffix[of]
+    stopped = log.actions[log.last] == log.stop
+    return Measured(np.where(spoken[log.episode], before, np.nan), np.where(spoken & stopped, suffix, np.nan))
+
+
 @dataclass(frozen=True)
 class Change:
     """A metric's mean per trace under today's behaviour and under a policy, and the difference."""
@@ -188,7 +211,7 @@ def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *,
     found = []
     for name in [name for name in DEFINITIONS if name in metrics]:
         was, will = today.mean(metrics[name]), ahead.mean(metrics[name])
-        guessed = name in SCORED and bool(np.isnan(metrics[name].whole).any())
+        guessed = name not in UNDEFINED and bool(np.isnan(metrics[name].whole).any())
         seen: Kind = "assumption" if guessed else "asymptotic"
         kind: Kind = seen if log.propensities_logged else "assumption"
         before, after = _few(was), barred or _few(will)

@@ -15,6 +15,7 @@ from optimizer.dataset import Floats
 from optimizer.evidence import Refused
 from optimizer.gate import Estimate
 from optimizer.organisation import Activation, organisation
+from optimizer.runtime import orchestration_features
 from optimizer.sequential.episodes import STOP, EpisodeLog
 from optimizer.sequential.evaluation import carried
 from optimizer.sequential.standing import Measured, of_policy
@@ -275,6 +276,31 @@ def test_a_missing_price_leaves_its_own_episode_without_a_cost() -> None:
     known = measured(log)["cost_usd"]
     others = np.arange(300) != 7
     assert found.whole[others] == pytest.approx(known.whole[others])
+
+
+def test_answers_that_stopped_changing_are_read_from_the_features_of_steps() -> None:
+    """Two episodes of three steps and STOP: both end with the same answer twice; the second is cut by a limit."""
+    outputs = [["a", "b", "b"], ["a", "b", "b"]]
+    history = [[{"output": text} for text in given[:step]] for given in outputs for step in range(4)]
+    rows = np.array([orchestration_features({"history": entries}, NAMES) for entries in history])
+    log = EpisodeLog(
+        features=rows,
+        actions=np.array([0, 0, 0, 2, 0, 0, 0, 0]),
+        behaviour=np.full((8, 3), 1 / 3),
+        cost_usd=np.ones(8),
+        latency_s=np.ones(8),
+        stop_quality=np.full(8, np.nan),
+        episode=np.repeat([0, 1], 4),
+        quality=np.ones(2),
+        groups=np.arange(2),
+        time_ns=np.arange(2),
+        action_names=NAMES,
+        propensities_logged=True,
+    )
+    found = measured(log)["wasted_suffix"]
+    assert found.before.tolist() == [0, 0, 0, 1] * 2
+    assert found.whole.tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+    assert "wasted_suffix" not in measured(replace(log, features=np.zeros_like(rows)))
 
 
 def test_turns_finer_than_decisions_are_counted_where_they_began() -> None:
