@@ -18,11 +18,15 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Tracer
+from settled_payloads import PRICES
 from test_runtime_episode import AGENTS, by_step, write
 
 from ingest.lake import Lake
 from optimizer.agents.steps import Graph, chat, steps
-from optimizer.runtime import STEP_SPEC, STOP, Decision, Router, decode_orchestration
+from optimizer.one_list import with_one_list
+from optimizer.runtime import DIM, STEP_DENSE, STEP_SPEC, STOP, Decision, Router, decode_orchestration
+from optimizer.sequential.steps import find_steps
 
 MODEL = by_step("plan", "search", "code", "search", STOP, epsilon=0.4)
 
@@ -71,7 +75,9 @@ class Desk:
         router = Heard(Router.load(folder, draw=self.rng.random))
         acted: list[str] = []
         policy = Graph(router, AGENTS_OF_GRAPH, context, self.tracer)  # type: ignore[arg-type]
-        graph = BUILD[variant](policy, lambda name: agent(policy, name, acted)).compile(checkpointer=memory)
+        graph = BUILD[variant](policy, lambda name: agent(policy, self.tracer, name, acted)).compile(
+            checkpointer=memory
+        )
         config: Any = {"configurable": {"thread_id": "t"}} if memory else None
         given: Any = {"messages": [{"role": "user", "content": "How many orders came in May?"}], "history": None}
         with self.tracer.start_as_current_span("invoke_workflow desk") as root:
@@ -85,11 +91,19 @@ AGENTS_OF_GRAPH = (*AGENTS, "critic")
 """One more than the policy knows."""
 
 
-def agent(policy: Graph, name: str, acted: list[str]) -> Callable[[State], dict[str, Any]]:
-    """A plain function. The coder repeats itself; KILL is thrown by the searcher where the task says so."""
+def agent(policy: Graph, tracer: Tracer, name: str, acted: list[str]) -> Callable[[State], dict[str, Any]]:
+    """A plain function with the spans that an agent leaves. The coder repeats itself; the second to act throws the kill
+    switch where the task says so."""
 
     def run(state: State) -> dict[str, Any]:
         acted.append(name)
+        asked = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        called = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 100}
+        with (
+            tracer.start_as_current_span(f"invoke_agent {name}", attributes=asked),
+            tracer.start_as_current_span("chat m", attributes={**called, "gen_ai.usage.output_tokens": 0}),
+        ):
+            pass
         output = "no such table" if name == "code" else f"{name} {len(acted)}"
         text = str(state["messages"][0]["content"])
         if text.startswith("kill:") and len(acted) == 2:
@@ -265,3 +279,24 @@ def test_every_decision_is_read_back_from_the_lake_as_it_was_made(desk: Desk, tm
         assert columns["policy_action"].to_list() == [decision.action for decision in decisions]
         assert columns["policy_propensity"].to_list() == [decision.propensity for decision in decisions]
         assert columns["policy_arm"].to_list() == [decision.arm for decision in decisions]
+    as_steps(desk)
+
+
+def as_steps(desk: Desk) -> None:
+    """The decisions as learning sees them."""
+    with Lake.open(desk.collector.home) as lake:
+        calls, spans, scores = (lake.query(name) for name in ("decision_calls", "decision_spans", "scores"))
+    calls = with_one_list(calls, PRICES, "2026-11-30")
+    rows = find_steps(calls, spans, scores, {}, orchestrate={"desk": True}).rows
+    assert set(rows["trace_id"]) == set(desk.traces)
+    for trace_id, decisions in desk.traces.items():
+        steps = rows.filter(trace_id=trace_id)
+        assert steps["step"].to_list() == [decision.step for decision in decisions]
+        assert steps["action"].to_list() == [decision.action for decision in decisions]
+        assert steps["propensity"].to_list() == [decision.propensity for decision in decisions]
+        assert steps["candidates"].to_list() == [list(decision.candidates) for decision in decisions]
+        assert steps["probabilities"].to_list() == [list(decision.probabilities) for decision in decisions]
+        assert steps["explored"].to_list() == [decision.explored for decision in decisions]
+        features = np.stack([decision.features for decision in decisions])
+        assert np.array_equal(steps["features"].to_numpy(), features[:, :DIM])
+        assert np.array_equal(steps["step_features"].to_numpy(), features[:, DIM : DIM + len(STEP_DENSE)])
