@@ -12,7 +12,7 @@ import polars as pl
 from ingest.lake import Lake
 from optimizer import prompts
 from optimizer import unpriced as spend
-from optimizer.runtime import decode_features, features_hash
+from optimizer.runtime import decode_features, decode_orchestration, features_hash
 
 FEATURES_CHECKED = 2000
 """The newest decisions whose features are computed again."""
@@ -200,6 +200,8 @@ def rejected(lake: Lake) -> Finding:
 def features(lake: Lake) -> Finding:
     """Whether the features that the router logged are those that training computes from the recorded prompt."""
     logged = lake.query("logged_features", most=FEATURES_CHECKED)
+    # An orchestrator decides by the task, which is not the prompt of the agents' calls beside its decisions.
+    logged = logged.filter(~pl.col("logged").map_elements(_of_steps, pl.Boolean))
     if logged.is_empty():
         return Finding("features", "no decision carries logged features beside its prompt", False)
     agree = logged.with_columns(
@@ -237,6 +239,13 @@ def propensities(lake: Lake) -> Finding:
         "decisions carry such, they are estimated and nothing is deployed.",
         rows,
     )
+
+
+def _of_steps(vector: str) -> bool:
+    try:
+        return len(decode_orchestration(vector)) > 0
+    except ValueError:
+        return False
 
 
 def _agrees(row: Mapping[str, object]) -> bool:

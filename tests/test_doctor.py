@@ -13,7 +13,7 @@ from ingest.home import open_home
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from optimizer import cli, doctor
-from optimizer.runtime import encode_features, features_hash, featurise
+from optimizer.runtime import encode_features, features_hash, featurise, orchestration_features
 
 MESSAGES = [{"role": "user", "content": "How many apples?"}]
 PRICES = (Price("gpt-4o-mini", 1.0, 2.0),)
@@ -31,8 +31,8 @@ def store(home, spans, scores=()):
     return {finding.name: finding for finding in doctor.examine(home)}
 
 
-def decided(number, hashed):
-    vector = featurise({"messages": MESSAGES})
+def decided(number, hashed, vector=None):
+    vector = featurise({"messages": MESSAGES}) if vector is None else vector
     return span(
         number,
         chat(gen_ai__conversation__id="s", gen_ai__input__messages=json.dumps(MESSAGES))
@@ -50,6 +50,14 @@ def test_a_healthy_home_needs_nothing(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "ok  prices: every model call has a cost" in told
     assert "ok  estimated tokens: every model call has token counts" in told
+
+
+def test_an_orchestrators_vector_is_not_held_against_the_prompts_of_its_agents(tmp_path):
+    row = orchestration_features({"messages": "another text"}, ("plan", "STOP"))
+    found = store(
+        tmp_path, [decided(1, features_hash(row), row), decided(2, features_hash(featurise({"messages": MESSAGES})))]
+    )
+    assert "100.0% of 1 decisions" in found["features"].says
 
 
 def test_every_fault_is_found_with_its_next_step(tmp_path, capsys):
