@@ -14,7 +14,7 @@ from optimizer.gate import Estimate
 from optimizer.ope.intervals import mean_interval
 from optimizer.rewards import RewardSpec
 from optimizer.sequential.episodes import OUTCOMES, STOP, EpisodeLog
-from optimizer.sequential.evaluation import carried, change, doubly_robust, fitted_outcomes, weighted_per_decision
+from optimizer.sequential.evaluation import carried, change, doubly_robust, fitted_outcomes, per_decision
 from optimizer.sequential.fitted_q import fitted_q, greedy, returns, utility
 
 
@@ -94,7 +94,7 @@ def test_the_logged_behaviour_is_worth_what_was_seen() -> None:
     assert scores[0] == pytest.approx(log.quality)
     assert scores[1] == pytest.approx(np.bincount(log.episode, log.cost_usd))
     assert carried(log, log.behaviour) == pytest.approx(np.ones(300))
-    assert weighted_per_decision(log, log.behaviour)[0] == pytest.approx(log.quality.mean())
+    assert per_decision(log, log.behaviour)[0].mean() == pytest.approx(log.quality.mean())
 
 
 def test_stopping_earlier_is_replayed_exactly() -> None:

@@ -5,7 +5,7 @@ Legend: N episodes, n decisions of all of them, d features, a actions of which t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,8 @@ class EpisodeLog:
     """(N,) of the first decision, nanoseconds UTC."""
     action_names: tuple[str, ...]
     propensities_logged: bool
+    label_sources: tuple[str, ...] = ()
+    """What gave the qualities, the commonest first; "" where that was not named."""
 
     def __post_init__(self) -> None:
         n, a, count = len(self.actions), len(self.action_names), len(self.quality)
@@ -98,13 +100,37 @@ class EpisodeLog:
     @property
     def horizon(self) -> int:
         """Decisions of the longest episode."""
-        return int(self.step.max()) + 1 if len(self.actions) else 0
+        return len(self.at_step)
+
+    @cached_property
+    def at_step(self) -> tuple[Ints, ...]:
+        """Rows of the first decisions, those of the second ones, and so on."""
+        order = np.argsort(self.step, kind="stable")
+        return tuple(np.split(order, np.cumsum(np.bincount(self.step))[:-1])) if len(order) else ()
 
     @property
     def supported(self) -> Bools:
         """(n, a) actions with evidence of their own at each decision; STOP also where its outcome is known."""
         result = self.behaviour >= MIN_PROPENSITY
         result[:, self.stop] |= ~np.isnan(self.stop_quality)
+        return result
+
+    @cached_property
+    def heft(self) -> Floats:
+        """(N,) for how many episodes the quality of one stands: r / e, with r whether it is known and e the probability
+        of that, which is 1 where all are known. Else e is estimated across groups from how the episode ended (the
+        features and the action of its last decision): right if nothing but that moved both a score and its arrival
+        (Robins, Rotnitzky, Zhao 1994)."""
+        known = (~np.isnan(self.quality)).astype(np.int64)
+        if known.all() or not known.any():
+            return known.astype(np.float64)
+        from optimizer.ope.models import predict_labelled
+
+        ends = np.flatnonzero(self.last)
+        chance = predict_labelled(
+            self.features[ends], self.actions[ends], known, self.groups, len(self.action_names), seed=0
+        )
+        result: Floats = known / chance
         return result
 
     def rewards(self) -> Floats:
@@ -126,4 +152,4 @@ class EpisodeLog:
             if isinstance(value, np.ndarray):
                 parts[field.name] = value[episodes] if field.name in per_episode else value[rows]
         parts["episode"] = np.repeat(np.arange(len(episodes)), lengths)
-        return EpisodeLog(action_names=self.action_names, propensities_logged=self.propensities_logged, **parts)
+        return replace(self, **parts)

@@ -8,63 +8,134 @@ with Q a model of the policy's own future outcomes, fitted on other episodes. Ri
 mean of D_0 is the value. Where it is known what stopping gives, Q(s, STOP) is that: a policy that only stops earlier
 than the log is then replayed exactly, without any weight.
 
-Legend: N episodes, n decisions, d features, a actions, k outcomes.
+Not every episode has a score. Then r / e times what the score and Q differ stands for the difference, with r whether
+there is one and e the probability of that (see `EpisodeLog.heft`): at the last decision for the score, and at each one
+for what stopping gives, where step scores come with the score of the episode.
+
+Legend: N episodes, n decisions, m new ones, d features, a actions, k outcomes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
-from optimizer.dataset import Floats
-from optimizer.evidence import Outcome, Refused
-from optimizer.gate import Kind
+from optimizer.dataset import Floats, folds
+from optimizer.evidence import METRICS, Metric, Outcome, Refused
+from optimizer.gate import MIN_LABEL_SHARE, Kind
 from optimizer.ope.estimators import effective
 from optimizer.ope.intervals import mean_interval
-from optimizer.ope.models import Heads, fit_heads
+from optimizer.ope.models import FOLDS
 from optimizer.sequential.episodes import OUTCOMES, EpisodeLog
+from optimizer.sequential.leaves import Leaves, read
 
 MIN_EFFECTIVE = 100.0
 """Below this many effective episodes there is no number at all."""
+MAX_UNSUPPORTED = 0.01
+"""Largest share of a policy's episodes that may come to take an action which the log did not try there."""
+TOLERANCE = 0.01
+"""Sweeps end when the targets move less than this, in root mean square, as a share of their spread."""
 
 
-def fitted_outcomes(log: EpisodeLog, policy: Floats, *, seed: int) -> Heads:
+# ------------------------------------------------------------------------------------------------------------ models
+
+
+@dataclass(frozen=True, eq=False)
+class FittedOutcomes:
+    """Models of a policy's future outcomes after each action."""
+
+    leaves: Leaves
+    values: Floats
+    """(k, nodes)"""
+    sweeps: int
+
+    def predict(self, features: Floats) -> Floats:
+        """features (m, d) -> (k, m, a)."""
+        return read(self.leaves.of(features), self.values)
+
+
+def fitted_outcomes(log: EpisodeLog, policy: Floats, *, seed: int) -> FittedOutcomes:
     """Models of the policy's future outcomes after each action: fitted Q evaluation (Le, Voloshin, Yue 2019, arXiv
-    1903.08738) in as many sweeps as the longest episode has decisions.
+    1903.08738), from what was seen after each decision, in sweeps that end when they change little (`TOLERANCE`), at
+    the latest when the longest episode is swept through. What stopping is known to give is learned from as well.
 
     policy: (n, a) on the log's decisions.
     """
-    rewards = log.rewards()
-    following = np.where(log.last, 0, np.arange(len(log.actions)) + 1)
-    heads = fit_heads(log.features, log.actions, rewards, len(log.action_names), seed=seed)
-    for _ in range(log.horizon - 1):
-        ahead = (policy * with_known_stops(log, heads.predict(log.features))).sum(axis=2)
-        targets = rewards + np.where(log.last, 0.0, ahead[:, following])
-        heads = fit_heads(log.features, log.actions, targets, len(log.action_names), seed=seed)
-    return heads
+    rewards, n = log.rewards(), len(log.actions)
+    stops = np.flatnonzero(~np.isnan(log.stop_quality) & (log.actions != log.stop))
+    features = np.concatenate([log.features, log.features[stops]])
+    actions = np.concatenate([log.actions, np.full(len(stops), log.stop)])
+    stopped = np.array([log.stop_quality[stops], *np.zeros((len(OUTCOMES) - 1, len(stops)))])
+    targets = np.concatenate([_to_come(log, rewards), stopped], axis=1)
+    leaves = Leaves.grow(features, actions, targets, len(log.action_names), seed=seed)
+    nodes = leaves.of(log.features)
+    spread = np.nanstd(targets, axis=1) if n else np.ones(len(targets))
+    following = np.where(log.last, 0, np.arange(n) + 1)
+    sweeps = 0
+    values = leaves.filled(targets)
+    while sweeps < log.horizon:
+        ahead = (policy * with_known_stops(log, read(nodes, values))).sum(axis=2)
+        moved = targets.copy()
+        moved[:, :n] = rewards + np.where(log.last, 0.0, ahead[:, following])
+        change = np.sqrt(np.nanmean((moved - targets) ** 2, axis=1))
+        targets, sweeps = moved, sweeps + 1
+        values = leaves.filled(targets)
+        if not (change > TOLERANCE * spread).any():
+            break
+    return FittedOutcomes(leaves, values, sweeps)
+
+
+def cross_fitted(log: EpisodeLog, policy: Floats, *, seed: int) -> Floats:
+    """(k, n, a) the policy's future outcomes by models of the episodes of other groups (three parts of them)."""
+    part = folds(log.groups, FOLDS, seed)
+    result = np.full((len(OUTCOMES), *log.behaviour.shape), np.nan)
+    for number in range(FOLDS):
+        here = part[log.episode] == number
+        if here.any():
+            others = log.take(np.flatnonzero(part != number))
+            result[:, here] = fitted_outcomes(others, policy[~here], seed=seed).predict(log.features[here])
+    return result
 
 
 def with_known_stops(log: EpisodeLog, model: Floats) -> Floats:
     """The model's outcomes (k, n, a), with what stopping gives: the known quality, and no further cost or time."""
-    known = ~np.isnan(log.stop_quality)
     result = model.copy()
-    result[0, known, log.stop] = log.stop_quality[known]
     result[1:, :, log.stop] = 0.0
+    known = ~np.isnan(log.stop_quality)
+    heft = log.heft[log.episode] if _stops_are_labels(log) else np.ones(len(known))
+    guess = model[0, known, log.stop]
+    left = log.stop_quality[known] - guess
+    # where all are known nothing of the guess is left, not even a rounding error
+    result[0, known, log.stop] = np.where(heft[known] == 1.0, log.stop_quality[known], guess + heft[known] * left)
     return result
 
 
-def doubly_robust(log: EpisodeLog, policy: Floats, model: Floats) -> Floats:
-    """(k, N) the scores D_0. policy (n, a), model (k, n, a) of the policy's future outcomes, by other episodes."""
-    model = with_known_stops(log, model)
-    rows = np.arange(len(log.actions))
-    rewards, weight = log.rewards(), _weights(log, policy)
-    expected = (policy * model).sum(axis=2)
-    taken = model[:, rows, log.actions]
-    result = np.zeros((len(OUTCOMES), len(log)))
-    for t in range(log.horizon - 1, -1, -1):
-        now = rows[log.step == t]
-        of = log.episode[now]
-        later = np.where(log.last[now], 0.0, result[:, of])
-        result[:, of] = expected[:, now] + weight[now] * (rewards[:, now] + later - taken[:, now])
+def _stops_are_labels(log: EpisodeLog) -> bool:
+    """Step scores come with the score of the episode: where there is none of it, there is none of its steps."""
+    known, scored = ~np.isnan(log.stop_quality), ~np.isnan(log.quality)
+    return bool(known.any() and not scored.all() and not (known & ~scored[log.episode]).any())
+
+
+def _to_come(log: EpisodeLog, rewards: Floats) -> Floats:
+    """(k, n) sum of the rewards (k, n) from each decision to the end of its episode."""
+    result: Floats = rewards.copy()
+    for later in log.at_step[:0:-1]:
+        result[:, later - 1] += result[:, later]
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------- weights
+
+
+def reach(log: EpisodeLog, policy: Floats) -> Floats:
+    """(n,) for how many of the policy's own episodes each logged one stands when a decision is due: the product of
+    pi(a) / b(a) over the earlier ones, and 0 after a STOP of the log whose outcome is known."""
+    weight = _going_on(log, policy)
+    result = np.ones(len(log.actions))
+    for later in log.at_step[1:]:
+        result[later] = result[later - 1] * weight[later - 1]
     return result
 
 
@@ -73,59 +144,22 @@ def carried(log: EpisodeLog, policy: Floats) -> Floats:
 
     The product of its weights, and on the way whatever share the policy stops where that outcome is known.
     """
-    weight = _weights(log, policy)
-    known = ~np.isnan(log.stop_quality)
-    stops = np.where(known, policy[:, log.stop], 0.0)
-    weight = np.where(known & (log.actions == log.stop), 0.0, weight)
-    left, total = np.ones(len(log)), np.zeros(len(log))
-    for t in range(log.horizon):
-        now = np.flatnonzero(log.step == t)
-        of = log.episode[now]
-        total[of] += left[of] * stops[now]
-        left[of] *= weight[now]
-    return total + left
+    left = reach(log, policy)
+    stands = left * _stopping(log, policy) + np.where(log.last, left * _going_on(log, policy), 0.0)
+    return np.bincount(log.episode, stands, minlength=len(log)).astype(np.float64)
 
 
-def change(log: EpisodeLog, policy: Floats, model: Floats, today: Floats, *, confidence: float) -> dict[str, Outcome]:
-    """The policy's outcomes minus today's on the same episodes, by name; refused below `MIN_EFFECTIVE` episodes.
-
-    model, today: (k, n, a) future outcomes under the policy and under the logged behaviour, by other episodes.
-    """
-    unsupported = float(np.where(log.supported, 0.0, policy).sum(axis=1).mean())
-    size = effective(carried(log, policy))
-    known = ~np.isnan(log.quality)
-    if size < MIN_EFFECTIVE:
-        reason = f"only {size:.0f} effective episodes; below {MIN_EFFECTIVE:.0f} no interval can be trusted"
-        return dict.fromkeys(OUTCOMES, Refused(reason))
-    if unsupported > 0.01:
-        return dict.fromkeys(OUTCOMES, Refused(f"{unsupported:.0%} of its decisions take actions not tried there"))
-    if not known.all():
-        return dict.fromkeys(OUTCOMES, Refused(f"{(~known).sum()} of {len(log)} episodes have no score"))
-    scores = doubly_robust(log, policy, model) - doubly_robust(log, log.behaviour, today)
-    kind: Kind = "asymptotic" if log.propensities_logged else "assumption"
-    return {
-        name: mean_interval(
-            one, log.groups, confidence=confidence, estimator="sequential DR", effective=size, kind=kind
-        )
-        for name, one in zip(OUTCOMES, scores, strict=True)
-    }
+def effective_episodes(log: EpisodeLog, policy: Floats, metric: Metric = "quality") -> float:
+    """Effective episodes behind the policy's value: (sum w)^2 / sum w^2 of what each logged one stands for, of quality
+    only those with a score (see `EpisodeLog.heft`)."""
+    weight = carried(log, policy)
+    return effective(weight * log.heft if metric == "quality" else weight)
 
 
-def weighted_per_decision(log: EpisodeLog, policy: Floats) -> Floats:
-    """(k,) self-normalised per-decision importance sampling (Precup, Sutton, Singh 2000), without any model: a check.
-
-    At each step the weights of all episodes are divided by their mean; an ended episode keeps its own.
-    """
-    weight, rewards = _weights(log, policy), log.rewards()
-    cumulative, total = np.ones(len(log)), np.zeros(len(OUTCOMES))
-    for t in range(log.horizon):
-        now = np.flatnonzero(log.step == t)
-        of = log.episode[now]
-        cumulative[of] *= weight[now]
-        mean = float(cumulative.mean())
-        if mean > 0:
-            total += (rewards[:, now] * cumulative[of]).sum(axis=1) / mean / len(log)
-    return total
+def unsupported(log: EpisodeLog, policy: Floats) -> float:
+    """Share of the policy's own episodes that come to take an action which the log did not try there."""
+    beyond = np.where(log.supported, 0.0, policy).sum(axis=1)
+    return float((reach(log, policy) * beyond).sum() / max(len(log), 1))
 
 
 def _weights(log: EpisodeLog, policy: Floats) -> Floats:
@@ -133,3 +167,171 @@ def _weights(log: EpisodeLog, policy: Floats) -> Floats:
     rows = np.arange(len(log.actions))
     result: Floats = policy[rows, log.actions] / log.behaviour[rows, log.actions]
     return result
+
+
+def _going_on(log: EpisodeLog, policy: Floats) -> Floats:
+    """(n,) the weights, but 0 for a STOP whose outcome is known: it is counted by the policy's own chance of it."""
+    return np.where(~np.isnan(log.stop_quality) & (log.actions == log.stop), 0.0, _weights(log, policy))
+
+
+def _stopping(log: EpisodeLog, policy: Floats) -> Floats:
+    """(n,) the policy's chance of STOP where its outcome is known, else 0."""
+    return np.where(~np.isnan(log.stop_quality), policy[:, log.stop], 0.0)
+
+
+# -------------------------------------------------------------------------------------------------------- estimators
+
+
+def doubly_robust(log: EpisodeLog, policy: Floats, model: Floats) -> Floats:
+    """(k, N) the scores D_0. policy (n, a), model (k, n, a) of the policy's future outcomes, by other episodes."""
+    model = with_known_stops(log, model)
+    rows = np.arange(len(log.actions))
+    weight = _weights(log, policy)
+    expected = (policy * model).sum(axis=2)
+    taken = model[:, rows, log.actions]
+    rewards = _scored(log, taken)
+    result = np.zeros((len(OUTCOMES), len(log)))
+    for now in reversed(log.at_step):
+        of = log.episode[now]
+        later = np.where(log.last[now], 0.0, result[:, of])
+        result[:, of] = expected[:, now] + weight[now] * (rewards[:, now] + later - taken[:, now])
+    return result
+
+
+def per_decision(log: EpisodeLog, policy: Floats, _model: Floats | None = None) -> Floats:
+    """(k, N) self-normalised per-decision importance sampling (Precup, Sutton, Singh 2000), without any model, as
+    influence values around the estimate, which is their mean.
+
+    At each step what the episodes stand for is divided by its mean; an ended episode keeps its own. Where the policy
+    stops and that outcome is known, its share ends there with it. Valid with a known b; biased for few episodes.
+    """
+    left, go, stop = reach(log, policy), _going_on(log, policy), _stopping(log, policy)
+    rewards = _scored(log, np.zeros((len(OUTCOMES), len(log.actions))))
+    stop_quality = np.where(stop > 0, log.stop_quality, 0.0)
+    if _stops_are_labels(log):
+        stop_quality = stop_quality * log.heft[log.episode]
+    ended, going = np.zeros(len(log)), np.ones(len(log))
+    result = np.zeros((len(OUTCOMES), len(log)))
+    for now in log.at_step:
+        of = log.episode[now]
+        ended[of] += left[now] * stop[now]
+        going[of] = left[now] * go[now]
+        gained = np.zeros_like(result)
+        gained[:, of] = going[of] * rewards[:, now]
+        gained[0, of] += left[now] * stop[now] * stop_quality[now]
+        weight = ended + going
+        mean = float(weight.mean())
+        if mean > 0:
+            value = gained.mean(axis=1, keepdims=True) / mean
+            result += value + (gained - value * weight) / mean
+    return result
+
+
+def modelled(log: EpisodeLog, policy: Floats, model: Floats) -> Floats:
+    """(k, N) what the model says at the first decisions: fitted Q evaluation. Right only if the model is."""
+    first = log.first
+    result: Floats = (policy[first] * model[:, first]).sum(axis=2)
+    return result
+
+
+def _scored(log: EpisodeLog, guess: Floats) -> Floats:
+    """(k, n) the rewards, that of quality with r / e (y - guess) + guess in place of y. guess: (k, n)."""
+    rewards = log.rewards()
+    if not np.isnan(log.quality).any():
+        return rewards
+    ends = np.flatnonzero(log.last)
+    quality = np.where(np.isnan(log.quality), 0.0, log.quality)
+    rewards[0, ends] = guess[0, ends] + log.heft * (quality - guess[0, ends])
+    return rewards
+
+
+Estimator = Callable[[EpisodeLog, Floats, Floats], Floats]
+SEQUENTIAL_DR = "sequential DR"
+ESTIMATORS: Mapping[str, Estimator] = {SEQUENTIAL_DR: doubly_robust, "PDIS": per_decision, "FQE": modelled}
+
+
+# ---------------------------------------------------------------------------------------------------------- outcomes
+
+
+def value(log: EpisodeLog, policy: Floats, model: Floats, *, confidence: float) -> dict[Metric, Outcome]:
+    """Mean outcomes per episode under the policy; refused as `change` is."""
+    return _outcomes(log, policy, doubly_robust(log, policy, model), SEQUENTIAL_DR, confidence)
+
+
+def change(
+    log: EpisodeLog, policy: Floats, model: Floats, today: Floats, *, confidence: float
+) -> dict[Metric, Outcome]:
+    """The policy's outcomes minus today's on the same episodes, by name; refused below `MIN_EFFECTIVE` episodes.
+
+    model, today: (k, n, a) future outcomes under the policy and under the logged behaviour, by other episodes.
+    """
+    return by_estimator(log, policy, model, today, confidence=confidence, names=(SEQUENTIAL_DR,))[SEQUENTIAL_DR]
+
+
+def by_estimator(
+    log: EpisodeLog,
+    policy: Floats,
+    model: Floats,
+    today: Floats,
+    *,
+    confidence: float,
+    names: tuple[str, ...] = tuple(ESTIMATORS),
+) -> dict[str, dict[Metric, Outcome]]:
+    """`change` by each estimator. That of fitted Q evaluation is an assumption: its interval ignores the model's
+    error."""
+    found = {}
+    for name in names:
+        scores = ESTIMATORS[name](log, policy, model) - ESTIMATORS[name](log, log.behaviour, today)
+        found[name] = _outcomes(log, policy, scores, name, confidence)
+    return found
+
+
+def refusal(log: EpisodeLog, policy: Floats, metric: Metric) -> str:
+    """Why there is no number; "" where there is one."""
+    known = ~np.isnan(_totals(log)[METRICS.index(metric)])
+    if metric == "quality" and not known.any():
+        return f"none of {len(log)} episodes has a score"
+    if metric != "quality" and not known.all():
+        what = "cost" if metric == "cost_usd" else "duration"
+        return f"{(~known).sum()} of {len(log)} episodes have no known {what}"
+    if (size := effective_episodes(log, policy, metric)) < MIN_EFFECTIVE:
+        return f"only {size:.0f} effective episodes; below {MIN_EFFECTIVE:.0f} no interval can be trusted"
+    if (share := unsupported(log, policy)) > MAX_UNSUPPORTED:
+        return f"{share:.0%} of its episodes come to take actions that were not tried there"
+    return ""
+
+
+def _outcomes(
+    log: EpisodeLog, policy: Floats, scores: Floats, estimator: str, confidence: float
+) -> dict[Metric, Outcome]:
+    """scores (k, N) in the order of `OUTCOMES`."""
+    found: dict[Metric, Outcome] = {}
+    for metric in METRICS:
+        if why := refusal(log, policy, metric):
+            found[metric] = Refused(why)
+            continue
+        found[metric] = mean_interval(
+            scores[OUTCOMES.index(metric)],
+            log.groups,
+            confidence=confidence,
+            estimator=estimator,
+            effective=effective_episodes(log, policy, metric),
+            kind=_kind(log, policy, metric, estimator),
+        )
+    return found
+
+
+def _kind(log: EpisodeLog, policy: Floats, metric: Metric, estimator: str) -> Kind:
+    """An estimate is an assumption where it rests on a model that no chance backs."""
+    sound = estimator != "FQE" and (log.propensities_logged or policy is log.behaviour)
+    if metric == "quality":
+        sound = sound and float(np.mean(~np.isnan(log.quality))) >= MIN_LABEL_SHARE
+    return "asymptotic" if sound else "assumption"
+
+
+def _totals(log: EpisodeLog) -> Floats:
+    """(k, N) sums over each episode, in the order of `METRICS`; NaN where a part is unknown."""
+    rewards = log.rewards()
+    return np.array(
+        [np.bincount(log.episode, rewards[OUTCOMES.index(metric)], minlength=len(log)) for metric in METRICS]
+    )
