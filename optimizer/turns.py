@@ -20,8 +20,7 @@ import numpy as np
 import polars as pl
 
 from optimizer.dataset import Bools, Ints
-from optimizer.decisions import MODEL_KINDS
-from optimizer.one_list import FAILED_WITHOUT_USAGE
+from optimizer.decisions import MODEL_KINDS, cost_unknown
 from optimizer.organisation import Activation
 from optimizer.runtime import STOP
 from optimizer.sequential.activations import activations, nearest, parents_of
@@ -79,7 +78,7 @@ def acted(calls: pl.DataFrame, links: pl.DataFrame | None = None) -> Acted:
         tokens=pl.when(pl.col("kind").is_in(MODEL_KINDS)).then(_tokens()),
         untold=pl.col("kind").is_in(MODEL_KINDS) & _tokens().is_null(),
         cost_usd="cost_usd",
-        unknown=_unpriced(),
+        unknown=cost_unknown("cost_usd", "unpriced"),
         failed=(pl.col("status") == "error").fill_null(False) & pl.col("attempt_of").is_null(),
         model=pl.col("kind").is_in(MODEL_KINDS),
     )
@@ -104,11 +103,6 @@ def _tokens() -> pl.Expr:
     none = pl.col("input_tokens").is_null() & pl.col("output_tokens").is_null()
     failed = (pl.col("status") == "error").fill_null(False)
     return pl.when(~none).then(told).when(failed).then(0)
-
-
-def _unpriced() -> pl.Expr:
-    to_be_priced = pl.col("kind").is_in(MODEL_KINDS) | pl.col("unpriced").is_not_null()
-    return to_be_priced & pl.col("cost_usd").is_null() & pl.col("unpriced").ne_missing(FAILED_WITHOUT_USAGE)
 
 
 def _with_tools(calls: pl.DataFrame, parents: Ints) -> pl.DataFrame:
