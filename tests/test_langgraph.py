@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -19,6 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
+from pydantic import BaseModel
 from settled_payloads import PRICES
 from test_runtime_episode import AGENTS, by_step, write
 
@@ -114,8 +116,8 @@ def agent(policy: Graph, tracer: Tracer, name: str, acted: list[str]) -> Callabl
     return run
 
 
-def with_edges(policy: Graph, agent_of: Callable[[str], Any]) -> StateGraph[Any]:
-    graph = StateGraph(State)
+def with_edges(policy: Graph, agent_of: Callable[[str], Any], kind: type = State) -> StateGraph[Any]:
+    graph = StateGraph(kind)
     for name in policy.agents:
         graph.add_node(name, agent_of(name))
         graph.add_conditional_edges(name, policy.edge, [*policy.agents, END])
@@ -123,8 +125,8 @@ def with_edges(policy: Graph, agent_of: Callable[[str], Any]) -> StateGraph[Any]
     return graph
 
 
-def with_node(policy: Graph, agent_of: Callable[[str], Any]) -> StateGraph[Any]:
-    graph = StateGraph(State)
+def with_node(policy: Graph, agent_of: Callable[[str], Any], kind: type = State) -> StateGraph[Any]:
+    graph = StateGraph(kind)
     graph.add_node("route", policy.node, destinations=(*policy.agents, END))
     graph.add_edge(START, "route")
     for name in policy.agents:
@@ -231,6 +233,38 @@ def test_a_thread_that_goes_on_begins_a_new_episode(variant: str, desk: Desk, tm
 def test_a_graph_that_runs_asynchronously_decides_alike(variant: str, desk: Desk, tmp_path: Path) -> None:
     acted, _ = desk.run(variant, write(tmp_path, by_step("plan", "search", STOP)), waits=False)
     assert acted == ["plan", "search"]
+
+
+class Model(BaseModel):
+    messages: list[Any] = []
+    history: Annotated[list[dict[str, object]], steps] = []
+    decision: dict[str, object] = {}
+
+
+@dataclass
+class Record:
+    messages: list[Any] = field(default_factory=list)
+    history: Annotated[list[dict[str, object]], steps] = field(default_factory=list)
+    decision: dict[str, object] = field(default_factory=dict)
+
+
+@both
+@pytest.mark.parametrize("kind", [Model, Record])
+def test_states_of_other_kinds_reach_the_agents_as_they_are(variant: str, kind: type, tmp_path: Path) -> None:
+    policy = Graph(Router.load(write(tmp_path, by_step("plan", "search", STOP))), AGENTS)
+    seen = []
+
+    def agent_of(name: str) -> Callable[[Any], dict[str, Any]]:
+        def run(state):  # type: ignore[no-untyped-def]  # LangGraph reads the state's type from a hint
+            seen.append(type(state))
+            return {"history": [policy.entry(state, output=name)]}
+
+        return run
+
+    graph = BUILD[variant](policy, agent_of, kind).compile()
+    state = graph.invoke({"messages": [{"role": "user", "content": "How many?"}]})  # type: ignore[arg-type]
+    assert [entry["action"] for entry in state["history"]] == ["plan", "search"]
+    assert seen == [kind, kind]
 
 
 def test_a_graph_of_which_the_policy_knows_no_agent_is_refused(tmp_path: Path) -> None:

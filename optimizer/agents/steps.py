@@ -15,6 +15,7 @@ Stop it at once: create the file policy/KILL, or set RETROUTE_KILL=1. Every epis
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
 import time
@@ -115,12 +116,25 @@ def finished(
     return known | told | {"seconds": seconds}
 
 
-def chat(state: Mapping[str, Any]) -> dict[str, object]:
+def chat(state: Any) -> dict[str, object]:
     """The context of a state that holds the conversation under "messages", as LangChain's messages or as mappings."""
-    messages = state.get("messages", ())
+    messages = _values(state).get("messages") or ()
     return {
         "messages": [m if isinstance(m, Mapping) else {"role": m.type, "content": m.content} for m in messages],
     }
+
+
+def _values(state: Any) -> Mapping[str, Any]:
+    """A graph's state as a mapping, be it one, a dataclass or a pydantic model."""
+    return state if isinstance(state, Mapping) else vars(state)
+
+
+def _with_decision(state: Any, decision: Mapping[str, object]) -> Any:
+    if isinstance(state, Mapping):
+        return {**state, "decision": decision}
+    other = copy.copy(state)
+    other.decision = decision
+    return other
 
 
 def steps(so_far: list[Any] | None, more: list[Any] | None) -> list[Any]:
@@ -170,16 +184,18 @@ class Graph:
         self.context = context
         self.tracer = tracer
 
-    # Any as result: LangGraph evaluates these hints, and its types are imported only where they are needed.
-    def edge(self, state: Mapping[str, Any]) -> Any:
+    # Any: LangGraph evaluates these hints, and takes the state's type from them.
+    def edge(self, state: Any) -> Any:
         """For add_conditional_edges: sends the state with the decision to the agent, or leads to END."""
         from langgraph.graph import END
         from langgraph.types import Send
 
         decision = self._next(state)
-        return END if decision.action == STOP else Send(decision.action, {**state, "decision": begun(decision)})
+        if decision.action == STOP:
+            return END
+        return Send(decision.action, _with_decision(state, begun(decision)))
 
-    def node(self, state: Mapping[str, Any]) -> Any:
+    def node(self, state: Any) -> Any:
         """For add_node: goes to the agent, or to END, and leaves the decision in the state."""
         from langgraph.graph import END
         from langgraph.types import Command
@@ -190,7 +206,7 @@ class Graph:
 
     def entry(
         self,
-        state: Mapping[str, Any],
+        state: Any,
         status: str | None = "ok",
         output: str | None = None,
         cost_usd: float | None = None,
@@ -198,8 +214,8 @@ class Graph:
         signal: float | None = None,
     ) -> dict[str, object]:
         """What an agent appends to the history when it is done; see `Orchestrator.done`."""
-        return finished(state.get("decision") or {}, status, output, cost_usd, tokens, signal)
+        return finished(_values(state).get("decision") or {}, status, output, cost_usd, tokens, signal)
 
-    def _next(self, state: Mapping[str, Any]) -> Decision:
-        episode = Orchestrator(self.router, self.tracer, state.get("history") or ())
+    def _next(self, state: Any) -> Decision:
+        episode = Orchestrator(self.router, self.tracer, _values(state).get("history") or ())
         return episode.next(self.context(state), self.agents)
