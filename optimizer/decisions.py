@@ -275,10 +275,13 @@ def source_kind() -> pl.Expr:
 
 def _json_list(column: pl.Series, inner: type[pl.DataType]) -> pl.Series:
     """Lists from JSON text; null where it is missing or no list."""
-    values = [parsed(text) for text in column.to_list()]
-    return pl.Series(
-        column.name, [v if isinstance(v, list) else None for v in values], dtype=pl.List(inner), strict=False
-    )
+    texts = column.unique()  # few: each is read once
+    values = [parsed(text) for text in texts.to_list()]
+    lists = pl.Series([v if isinstance(v, list) else None for v in values], dtype=pl.List(inner), strict=False)
+    known = pl.DataFrame({"text": texts, "list": lists}, schema={"text": pl.String, "list": pl.List(inner)})
+    return pl.DataFrame({"text": column}, schema={"text": pl.String}).join(
+        known, on="text", how="left", maintain_order="left"
+    )["list"]
 
 
 def parsed(text: str | None) -> object:
