@@ -418,7 +418,8 @@ class Model:
     ValueError if any is missing, misshapen or not finite.
 
     A model whose last action is STOP is an orchestrator: d is `width(actions)`, and it has no draws and no today, since
-    it explores one step of an episode and is mixed episode by episode (canary).
+    it explores one step of an episode and is mixed episode by episode (canary). What it values at `NEVER` it does not
+    explore either.
     """
 
     kind: ModelKind
@@ -567,6 +568,8 @@ class Model:
         return np.asarray(share * result + (1.0 - share) * today / np.where(total > 0.0, total, 1.0))
 
 
+NEVER = -1e9
+"""Value of an action that only the script may take. Below half of it counts, so that features do not matter."""
 MAX_DEPTH = 64  # decisions on the way to a leaf
 
 
@@ -1002,19 +1005,20 @@ class Router:
         values = self.model.values(step.features[None, :])[0]
         if not np.isfinite(values).all():
             raise ValueError("features are not finite")
+        pool = [name for name, may in zip(self.model.actions, mask & (values > NEVER / 2), strict=True) if may]
+        if not pool:
+            raise _Doubt("none_able")
         best = self.model.actions[int(np.where(mask, values, -np.inf).argmax())]
         scripted = course.action(step.number, allowed)
-        count = len(allowed)
+        count = len(pool)
         spent = count == 1 or any(entry.get("explored") for entry in entries)
         rate = 0.0 if spent else self.model.epsilon
         explored, action = False, scripted
         if step.arm == "treatment":
             explored = rate > 0.0 and self.draw() < rate
-            action = allowed[_pick([1.0 / count] * count, self.draw())] if explored else best
-        shares = [
-            weight * ((1.0 - rate) * (name == best) + rate / count) + (1.0 - weight) * (name == scripted)
-            for name in allowed
-        ]
+            action = pool[_pick([1.0 / count] * count, self.draw())] if explored else best
+        treatment = {name: (1.0 - rate) * (name == best) + rate / count for name in pool}
+        shares = [weight * treatment.get(name, 0.0) + (1.0 - weight) * (name == scripted) for name in allowed]
         under = weight * (rate / count if explored else (1.0 - rate) * (action == best))
         beside = (1.0 - weight) * (not explored and action == scripted)
         reason = "explore" if explored else _REASONS[step.arm]

@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from optimizer.bundle import write_policy
 from optimizer.constraints import limited
 from optimizer.runtime import (
     DIM,
+    NEVER,
     STEP_DENSE,
     STEP_SPEC,
     STOP,
@@ -293,6 +295,18 @@ def test_drawn_actions_come_as_often_as_is_said(load: Callable[..., Router]) -> 
                 variance[action] += share * (1 - share)
     for action in ACTIONS:
         assert abs(surprise[action]) < 4 * variance[action] ** 0.5
+
+
+def test_what_only_the_script_may_take_is_not_explored(load: Callable[..., Router]) -> None:
+    model = by_step("search", STOP, epsilon=0.5)
+    value = model.arrays["value"].copy()
+    value[..., ACTIONS.index("code")] = NEVER
+    router = load(replace(model, arrays={**model.arrays, "value": value}), canary_percent=50)
+    decision = router.decide(TASK)
+    assert shares(decision) == pytest.approx({"plan": 0.5 + 0.5 * 0.25, "search": 0.5 * 0.75, "code": 0.0})
+    following = router.decide(at([{"action": "plan", "arm": "treatment", "treated": 0.5}]))
+    assert shares(following)["code"] == 0.5  # the control arm's script
+    assert outcome(router.decide(TASK, ["code"])) == ("code", 1.0, "none_able")
 
 
 def test_one_candidate_is_not_explored(load: Callable[..., Router]) -> None:
