@@ -130,13 +130,15 @@ def with_propensities(rows: pl.DataFrame) -> pl.DataFrame:
 
 def quality_name(scores: pl.DataFrame, configured: str | None, judge: str | None = None) -> str | None:
     """The score that means quality for a service: the configured one, else "quality" if there is one, else the only
-    one beside the judge's; the judge's where there is no other; else None."""
+    one beside the judge's; the judge's where there is no other; else None. A score of steps, "step_" and the name of
+    another, is none of these."""
     if configured is not None:
         return configured
     names = set(scores.filter(pl.col("value01").is_not_null())["name"].to_list())
     if "quality" in names:
         return "quality"
     names = names - {judge} or names
+    names = {name for name in names if name.removeprefix("step_") == name or name.removeprefix("step_") not in names}
     return str(names.pop()) if len(names) == 1 else None
 
 

@@ -209,6 +209,9 @@ def test_the_quality_of_a_service_is_configured_or_evident() -> None:
     assert quality_name(pl.DataFrame([score(), score(name="tone")], schema=SCORES), None) == "quality"
     assert quality_name(both, None, judge="tone") == "style"
     assert quality_name(both.tail(1), None, judge="tone") == "tone"
+    of_steps = pl.DataFrame([score(name="style"), score(name="step_style")], schema=SCORES)
+    assert quality_name(of_steps, None) == "style"
+    assert quality_name(of_steps.tail(1), None) == "step_style"
 
 
 @pytest.mark.parametrize("propensity", [0.0, -0.1, 1.5, float("nan")])

@@ -162,10 +162,16 @@ def test_the_order_of_the_calls_does_not_matter(logs: bool) -> None:
 
 @pytest.mark.parametrize("row", [1, 2, 4])
 def test_what_comes_later_changes_no_features(row: int) -> None:
+    """Neither what begins after a decision, nor how what still runs then ends."""
     calls, spans = random_traces(logs=True)
     every = steps(calls, spans).rows
     now = dict(every.filter(pl.col("step") == row).select("trace_id", "time_ns").iter_rows())
-    cut = [one for one in calls if one["start_ns"] < now.get(one["trace_id"], 0) or one["span_id"] == "root"]
+    otherwise = {"cost_usd": 9.0, "status": "error", "input_tokens": 999, "end_ns": 999 * SECOND}
+    cut = [
+        one | otherwise if one["end_ns"] > now[one["trace_id"]] else one
+        for one in calls
+        if one["trace_id"] in now and (one["start_ns"] < now[one["trace_id"]] or one["span_id"] == "root")
+    ]
     shorter = steps(cut, [one for one in spans if one["start_ns"] <= now.get(one["trace_id"], 0)]).rows
     both = shorter.filter(pl.col("trace_id").is_in(list(now))).join(every, on="decision_id", maintain_order="left")
     assert len(both) == (row + 1) * len(now)
