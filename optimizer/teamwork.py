@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optimizer.dataset import Floats, Ints
-from optimizer.evidence import MAX_UNSUPPORTED, Outcome, Refused
+from optimizer.evidence import Outcome, Refused
 from optimizer.gate import Estimate, Kind
 from optimizer.ope.intervals import mean_interval
 from optimizer.organisation import Activation, Answers, Folding, Organisation
 from optimizer.runtime import DIM, STEP_DENSE, width
 from optimizer.sequential.episodes import EpisodeLog
-from optimizer.sequential.evaluation import MIN_EFFECTIVE
+from optimizer.sequential.evaluation import MAX_UNSUPPORTED, MIN_EFFECTIVE, unsupported
 from optimizer.sequential.standing import Mean, Measured, by_step, of_log, of_policy
 
 DEFINITIONS: Mapping[str, str] = {
@@ -201,8 +201,8 @@ def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *,
     """Each metric before and after, in the order of `DEFINITIONS`; policy (n, a) on the log's decisions.
 
     Means are over traces where the metric is defined. An interval speaks of its own metric, not of all at once. There
-    is no number below `MIN_EFFECTIVE` effective episodes that have the metric, nor of a policy with more than 1 % of
-    its decisions on actions not tried there. Raises ValueError for a metric without a definition.
+    is no number below `MIN_EFFECTIVE` effective episodes that have the metric, nor of a policy of which more
+    than 1 % of the episodes come to take actions not tried there. Raises ValueError for a metric without a definition.
     """
     if unknown := sorted(set(metrics) - set(DEFINITIONS)):
         raise ValueError(f"no definition of {', '.join(unknown)}")
@@ -228,8 +228,10 @@ def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *,
 
 
 def _untried(log: EpisodeLog, policy: Floats) -> Refused | None:
-    share = float(np.where(log.supported, 0.0, policy).sum(axis=1).mean()) if len(policy) else 0.0
-    return Refused(f"{share:.0%} of its decisions take actions not tried there") if share > MAX_UNSUPPORTED else None
+    share = unsupported(log, policy)
+    if share <= MAX_UNSUPPORTED:
+        return None
+    return Refused(f"{share:.0%} of its episodes come to take actions that were not tried there")
 
 
 def _few(mean: Mean) -> Refused | None:

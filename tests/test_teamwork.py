@@ -243,7 +243,7 @@ def test_actions_that_were_not_tried_get_no_number() -> None:
     policy = np.tile(np.eye(mdp.ACTIONS)[0], (len(log.actions), 1))
     for one in changes(replace(log, behaviour=behaviour), policy, measured(log), confidence=0.95):
         assert isinstance(one.change, Refused)
-        assert "take actions not tried there" in one.change.reason
+        assert "take actions that were not tried there" in one.change.reason
 
 
 def test_estimated_probabilities_and_missing_scores_are_assumptions() -> None:
