@@ -241,6 +241,30 @@ def doctor(home: Path, as_json: bool) -> int:
     return int(any(finding.attention for finding in findings))
 
 
+@cli.command(short_help="List the decision points.")
+@home_option
+@services_option
+@json_option
+def points(home: Path, services: tuple[str, ...], as_json: bool) -> None:
+    """List the decision points that the traces show: what is decided there, how often in a trace, whether it is studied
+    step by step or why not, and the lines of retroute.toml that change it.
+
+    \b
+    Example:
+      retroute points --service assistant
+    """
+    from optimizer import report
+    from optimizer.sequential import points as found
+
+    every = found.find_points(home, _settings(home), services)
+    if as_json:
+        click.echo(report.to_json(found.as_records(every)))
+    elif every:
+        click.echo("\n\n".join(map(found.as_text, every)))
+    else:
+        click.echo("No trace holds a decision.")
+
+
 @cli.command(short_help="Query the lake.")
 @home_option
 @click.option(

@@ -92,7 +92,7 @@ def options_of(command):
 
 
 def test_commands_are_those_that_exist_so_far():
-    expected = "collect token import sql reconcile doctor train evaluate nightly plan runs export dashboard demo"
+    expected = "collect token import sql reconcile doctor points train evaluate nightly plan runs export dashboard demo"
     assert sorted([*expected.split(), "prices reprice", "prices show", "prices update", "scores import"]) == COMMANDS
 
 
@@ -112,7 +112,20 @@ def test_command_works_on_a_home(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["import", "scores import", "doctor", "sql", "reconcile", "train", "evaluate", "nightly", "plan", "runs", "demo"],
+    [
+        "import",
+        "scores import",
+        "doctor",
+        "points",
+        "sql",
+        "reconcile",
+        "train",
+        "evaluate",
+        "nightly",
+        "plan",
+        "runs",
+        "demo",
+    ],  # fmt: skip
 )
 def test_command_with_a_result_can_print_json(name):
     assert "--json" in {flag for option in options_of(LEAVES[name]) for flag in option.opts}

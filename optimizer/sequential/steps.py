@@ -72,13 +72,15 @@ def find_steps(
     texts: Texts | None = None,
     step_scores: Mapping[str, StepScore] = MappingProxyType({}),
     orchestrate: Mapping[str, bool | None] = MappingProxyType({}),
+    with_rows: bool = True,
 ) -> Steps:
     """The decisions of all traces.
 
     calls, scores, quality_names, judge_names: as for `decisions.find_decisions`. spans, scored_spans: rows of the
     queries of these names (`decision_spans`); without scored_spans, scores of spans that are neither calls nor
     decisions say nothing. texts: asked for the traces of orchestrated points; without, outputs are not known.
-    step_scores, orchestrate: per service, what its settings say.
+    step_scores, orchestrate: per service, what its settings say. with_rows: False leaves `rows` empty, which saves most
+    of the time.
 
     A point is orchestrated where a trace has two decisions or more and there is something to learn: probabilities are
     logged at a step after the first, or a step's quality is known; or where `orchestrate` says so.
@@ -96,6 +98,7 @@ def find_steps(
     points = _points(rows, quality_names, step_scores, orchestrate)
     chosen = points.filter("orchestrated").select("service", "point")
     wanted = rows.join(chosen, on=["service", "point"], how="semi", maintain_order="left")
+    wanted = wanted if with_rows else wanted.clear()
     firsts = firsts.join(wanted.select("trace_id").unique(), on="trace_id", how="semi")
     labelled = single.with_labels(firsts, calls, scores, quality_names, judge_names)
     labelled = labelled.select("trace_id", "group", "quality", "label_source", "judge")
