@@ -125,7 +125,7 @@ def test_command_works_on_a_home(name):
         "plan",
         "runs",
         "demo",
-    ],  # fmt: skip
+    ],
 )
 def test_command_with_a_result_can_print_json(name):
     assert "--json" in {flag for option in options_of(LEAVES[name]) for flag in option.opts}
