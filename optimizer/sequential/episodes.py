@@ -112,8 +112,24 @@ class EpisodeLog:
     def supported(self) -> Bools:
         """(n, a) actions with evidence of their own at each decision; STOP also where its outcome is known."""
         result = self.behaviour >= MIN_PROPENSITY
-        result[:, self.stop] |= ~np.isnan(self.stop_quality)
+        result[:, self.stop] |= self.stops_known
         return result
+
+    @cached_property
+    def stops_known(self) -> Bools:
+        """(n,) whether it is known what stopping gives there, or is unknown only as the episode's own score is."""
+        known = ~np.isnan(self.stop_quality)
+        return known | ((self.step > 0) & ~self._scored[self.episode]) if self.stops_are_labels else known
+
+    @cached_property
+    def stops_are_labels(self) -> bool:
+        """Step scores come with the score of the episode: those without one have none of their steps either."""
+        known = ~np.isnan(self.stop_quality)
+        return bool(known.any() and not self._scored.all() and not (known & ~self._scored[self.episode]).any())
+
+    @property
+    def _scored(self) -> Bools:
+        return ~np.isnan(self.quality)
 
     @cached_property
     def heft(self) -> Floats:
@@ -121,7 +137,7 @@ class EpisodeLog:
         of that, which is 1 where all are known. Else e is estimated across groups from how the episode ended (the
         features and the action of its last decision): right if nothing but that moved both a score and its arrival
         (Robins, Rotnitzky, Zhao 1994)."""
-        known = (~np.isnan(self.quality)).astype(np.int64)
+        known = self._scored.astype(np.int64)
         if known.all() or not known.any():
             return known.astype(np.float64)
         from optimizer.ope.models import predict_labelled

@@ -82,7 +82,7 @@ def fitted_outcomes(log: EpisodeLog, policy: Floats, *, seed: int) -> FittedOutc
         change = np.sqrt(np.nanmean((moved - targets) ** 2, axis=1))
         targets, sweeps = moved, sweeps + 1
         values = leaves.filled(targets)
-        if not (change > TOLERANCE * spread).any():
+        if not (change > TOLERANCE * spread + 1e-12).any():
             break
     return FittedOutcomes(leaves, values, sweeps)
 
@@ -104,18 +104,12 @@ def with_known_stops(log: EpisodeLog, model: Floats) -> Floats:
     result = model.copy()
     result[1:, :, log.stop] = 0.0
     known = ~np.isnan(log.stop_quality)
-    heft = log.heft[log.episode] if _stops_are_labels(log) else np.ones(len(known))
+    heft = log.heft[log.episode] if log.stops_are_labels else np.ones(len(known))
     guess = model[0, known, log.stop]
     left = log.stop_quality[known] - guess
     # where all are known nothing of the guess is left, not even a rounding error
     result[0, known, log.stop] = np.where(heft[known] == 1.0, log.stop_quality[known], guess + heft[known] * left)
     return result
-
-
-def _stops_are_labels(log: EpisodeLog) -> bool:
-    """Step scores come with the score of the episode: where there is none of it, there is none of its steps."""
-    known, scored = ~np.isnan(log.stop_quality), ~np.isnan(log.quality)
-    return bool(known.any() and not scored.all() and not (known & ~scored[log.episode]).any())
 
 
 def _to_come(log: EpisodeLog, rewards: Floats) -> Floats:
@@ -171,12 +165,12 @@ def _weights(log: EpisodeLog, policy: Floats) -> Floats:
 
 def _going_on(log: EpisodeLog, policy: Floats) -> Floats:
     """(n,) the weights, but 0 for a STOP whose outcome is known: it is counted by the policy's own chance of it."""
-    return np.where(~np.isnan(log.stop_quality) & (log.actions == log.stop), 0.0, _weights(log, policy))
+    return np.where(log.stops_known & (log.actions == log.stop), 0.0, _weights(log, policy))
 
 
 def _stopping(log: EpisodeLog, policy: Floats) -> Floats:
     """(n,) the policy's chance of STOP where its outcome is known, else 0."""
-    return np.where(~np.isnan(log.stop_quality), policy[:, log.stop], 0.0)
+    return np.where(log.stops_known, policy[:, log.stop], 0.0)
 
 
 # -------------------------------------------------------------------------------------------------------- estimators
@@ -207,8 +201,8 @@ def per_decision(log: EpisodeLog, policy: Floats, _model: Floats | None = None) 
     """
     left, go, stop = reach(log, policy), _going_on(log, policy), _stopping(log, policy)
     rewards = _scored(log, np.zeros((len(OUTCOMES), len(log.actions))))
-    stop_quality = np.where(stop > 0, log.stop_quality, 0.0)
-    if _stops_are_labels(log):
+    stop_quality = np.nan_to_num(log.stop_quality)
+    if log.stops_are_labels:
         stop_quality = stop_quality * log.heft[log.episode]
     ended, going = np.zeros(len(log)), np.ones(len(log))
     result = np.zeros((len(OUTCOMES), len(log)))
@@ -288,17 +282,23 @@ def by_estimator(
 
 def refusal(log: EpisodeLog, policy: Floats, metric: Metric) -> str:
     """Why there is no number; "" where there is one."""
-    known = ~np.isnan(_totals(log)[METRICS.index(metric)])
-    if metric == "quality" and not known.any():
-        return f"none of {len(log)} episodes has a score"
-    if metric != "quality" and not known.all():
-        what = "cost" if metric == "cost_usd" else "duration"
-        return f"{(~known).sum()} of {len(log)} episodes have no known {what}"
+    if why := unknown(log, metric):
+        return why
     if (size := effective_episodes(log, policy, metric)) < MIN_EFFECTIVE:
         return f"only {size:.0f} effective episodes; below {MIN_EFFECTIVE:.0f} no interval can be trusted"
     if (share := unsupported(log, policy)) > MAX_UNSUPPORTED:
         return f"{share:.0%} of its episodes come to take actions that were not tried there"
     return ""
+
+
+def unknown(log: EpisodeLog, metric: Metric) -> str:
+    """What is not known of the log's own outcomes; "" where enough is."""
+    if metric == "quality":
+        return f"none of {len(log)} episodes has a score" if np.isnan(log.quality).all() else ""
+    parts = np.isnan(log.cost_usd if metric == "cost_usd" else log.latency_s)
+    missing = len(np.unique(log.episode[parts]))
+    what = "cost" if metric == "cost_usd" else "duration"
+    return f"{missing} of {len(log)} episodes have no known {what}" if missing else ""
 
 
 def _outcomes(
@@ -316,22 +316,14 @@ def _outcomes(
             confidence=confidence,
             estimator=estimator,
             effective=effective_episodes(log, policy, metric),
-            kind=_kind(log, policy, metric, estimator),
+            kind=kind_of(log, policy, metric, estimator),
         )
     return found
 
 
-def _kind(log: EpisodeLog, policy: Floats, metric: Metric, estimator: str) -> Kind:
+def kind_of(log: EpisodeLog, policy: Floats, metric: Metric, estimator: str) -> Kind:
     """An estimate is an assumption where it rests on a model that no chance backs."""
     sound = estimator != "FQE" and (log.propensities_logged or policy is log.behaviour)
     if metric == "quality":
         sound = sound and float(np.mean(~np.isnan(log.quality))) >= MIN_LABEL_SHARE
     return "asymptotic" if sound else "assumption"
-
-
-def _totals(log: EpisodeLog) -> Floats:
-    """(k, N) sums over each episode, in the order of `METRICS`; NaN where a part is unknown."""
-    rewards = log.rewards()
-    return np.array(
-        [np.bincount(log.episode, rewards[OUTCOMES.index(metric)], minlength=len(log)) for metric in METRICS]
-    )
