@@ -11,14 +11,15 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import streamlit as st
 
-from dashboard import records
+from dashboard import flows, records
+from dashboard.flows import Flow
 from dashboard.records import AGAIN, Reconciled, ServiceVerdict, UnreadableError
 from ingest.lake import Lake
 from optimizer import reconciling
@@ -36,6 +37,8 @@ class Run:
     to_ns: int | None
     services: Mapping[str, ServiceVerdict]
     problem: str = ""
+    flows: Mapping[str, Flow] = field(default_factory=dict)
+    """Of services whose traces make several decisions."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def _run(folder: str, times: tuple[int, ...]) -> Run:
         if not isinstance(services, Mapping):
             raise UnreadableError(f"verdicts.json of run {path.name} lacks its services", AGAIN)
         found = {name: records.verdict(name, path.name, said) for name, said in services.items()}
+        read = {name: flows.flow(name, path.name, said.get("orchestration")) for name, said in services.items()}
     except UnreadableError as error:
         return Run(path.name, "", None, None, None, {}, f"{error.message}. {error.hint}")
     return Run(
@@ -102,6 +106,7 @@ def _run(folder: str, times: tuple[int, ...]) -> Run:
         manifest.get("from_ns"),
         manifest.get("to_ns"),
         found,
+        flows={name: flow for name, flow in read.items() if flow is not None},
     )
 
 

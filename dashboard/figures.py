@@ -13,7 +13,9 @@ from typing import Literal
 
 from dashboard.records import Figure
 
-Unit = Literal["usd", "usd_change", "quality", "quality_change", "seconds", "seconds_change"]
+Unit = Literal[
+    "usd", "usd_change", "quality", "quality_change", "seconds", "seconds_change", "number", "number_change"
+]
 
 
 Side = Literal["below", "above"]
@@ -74,6 +76,9 @@ def _form(unit: Unit, value: float, low: float, high: float) -> Callable[[float,
         places = _places(100 * half, 1, 2)
         after = "\u00a0points" if change else "%"
         return lambda x, end: _signed(100 * x, places, "", after if end else "", change)
+    if unit in ("number", "number_change"):
+        places = _places(half, 0 if reach >= 100 else 1 if reach >= 10 else 2, 4)
+        return lambda x, end: _signed(x, places, "", "", change)
     if reach < 0.1:
         return lambda x, end: _signed(1000 * x, _places(1000 * half, 0, 1), "", "\u00a0ms" if end else "", change)
     return lambda x, end: _signed(x, _places(half, 2, 3), "", "\u00a0s" if end else "", change)
