@@ -13,9 +13,7 @@ from typing import Literal
 
 from dashboard.records import Figure
 
-Unit = Literal[
-    "usd", "usd_change", "quality", "quality_change", "seconds", "seconds_change", "number", "number_change"
-]
+Unit = Literal["usd", "usd_change", "quality", "quality_change", "seconds", "seconds_change", "number", "number_change"]
 
 
 Side = Literal["below", "above"]
