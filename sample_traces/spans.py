@@ -51,7 +51,7 @@ class Writer:
             yield self._score(trace_id, span_id, self.logging.score, outcome.quality, at, response)
 
     def _agent(self, logged: Logged) -> Iterator[Item]:
-        """invoke_agent over route, chat and execute_tool spans; the reward after each step and one at the end.
+        """invoke_agent over route, chat and execute_tool spans; minutes later the rewards, of each step and in the end.
 
         An arm sees what it did itself on the task, not what others did.
         """
@@ -108,11 +108,10 @@ class Writer:
             "spans", AGENT, end_ns, _internal(trace_id, span_id, None, name, logged.start_ns, end_ns, attributes)
         )
         if logged.labelled:
-            at = end_ns + 1000 * late(logged.score_delay, median_s=180, sigma=0.5, low_s=60, high_s=600)
-            yield self._score(trace_id, span_id, self.logging.score, outcome.quality, at)
+            yield self._score(trace_id, span_id, self.logging.score, outcome.quality, _graded_ns(logged))
 
     def _tool(self, logged: Logged, tool: Tool, root: str, start_ns: int, best: float) -> Iterator[Item]:
-        """The tool span, and two seconds later the best reward so far."""
+        """The tool span; the best reward so far is told when the trace is graded."""
         trace_id, span_id = logged.trace_id, self.streams.hex(16)
         end_ns = start_ns + tool.latency_us * 1000
         attributes = {
@@ -127,7 +126,7 @@ class Writer:
         body = _internal(trace_id, span_id, root, name, start_ns, end_ns, attributes, failed=tool.failed)
         yield Item("spans", AGENT, end_ns, body)
         if logged.labelled:
-            yield self._score(trace_id, span_id, f"step_{self.logging.score}", best, end_ns + 2_000_000_000)
+            yield self._score(trace_id, span_id, f"step_{self.logging.score}", best, _graded_ns(logged))
 
     def _common(self, logged: Logged, operation: str) -> dict[str, object]:
         return {
@@ -176,6 +175,12 @@ class Writer:
 def _beginning(logged: Logged) -> list[Message]:
     """What the agent was given."""
     return [_message("system", str(logged.task.system)), _message("user", logged.task.question)]
+
+
+def _graded_ns(logged: Logged) -> int:
+    """When an agent's trace is graded, all of its steps at once."""
+    end_ns = logged.start_ns + logged.episode.latency_us * 1000
+    return end_ns + 1000 * late(logged.score_delay, median_s=180, sigma=0.5, low_s=60, high_s=600)
 
 
 def _provider(model: str) -> str:

@@ -162,7 +162,7 @@ def test_rewards_are_the_best_so_far_and_the_last_is_the_quality() -> None:
         after = world().moment(moment.task, (*moment.taken, world().arms.index(route["attributes"]["policy.action"])))
         event = by_span.pop((below[1]["spanId"], "step_reward"))
         assert event["attributes"]["gen_ai.evaluation.score.value"] == after.quality
-        assert int(event["timeUnixNano"]) - int(below[1]["endTimeUnixNano"]) == 2 * 10**9
+        assert 60 <= (int(event["timeUnixNano"]) - int(one.root["endTimeUnixNano"])) / 1e9 <= 600
         if len(moment.taken) + 1 == sum(name != STOP for name in one.taken):
             event = by_span.pop((one.root["spanId"], "reward"))
             assert event["attributes"]["gen_ai.evaluation.score.value"] == after.quality
