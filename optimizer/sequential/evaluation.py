@@ -221,6 +221,12 @@ def per_decision(log: EpisodeLog, policy: Floats, _model: Floats | None = None) 
     return result
 
 
+def weighted_per_decision(log: EpisodeLog, policy: Floats) -> Floats:
+    """(k,) the estimate of `per_decision`."""
+    result: Floats = per_decision(log, policy).mean(axis=1)
+    return result
+
+
 def modelled(log: EpisodeLog, policy: Floats, model: Floats) -> Floats:
     """(k, N) what the model says at the first decisions: fitted Q evaluation. Right only if the model is."""
     first = log.first
