@@ -115,6 +115,16 @@ def test_the_command_prints_text_or_json_of_the_services_asked_for(home: Path, c
     assert points[2]["actions"] == {"STOP": 1, "plan": 1, "write": 1}
 
 
+def test_an_imported_run_of_many_branches_says_what_it_spent_outside_of_its_steps(tmp_path: Path) -> None:
+    """The example run that Puppeteer's code ships: 7 distinct steps; 1,118 of 5,929 tokens merge answers or help, which
+    its own figures leave out."""
+    example = Path(__file__).parent / "golden" / "puppeteer" / "2026-03-05-10-00-00"
+    assert cli.run(["import", "--home", str(tmp_path), str(example)]) == 0
+    (point,) = find_points(tmp_path, Settings())
+    assert (point.traces, point.decisions, len(point.actions)) == (1, 7, 6)
+    assert point.outside_tokens_share == pytest.approx(1118 / 5929)
+
+
 def test_a_home_without_decisions_says_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     store(tmp_path, [span(1, {"http.method": "GET"})])
     assert cli.run(["points", "--home", str(tmp_path)]) == 0

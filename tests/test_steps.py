@@ -6,18 +6,25 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import corpus
 import numpy as np
+import otlp_traces as otlp
 import polars as pl
 import pytest
 from test_decisions import CALLS, SCORES, SECOND, call, message
 
+from ingest import converter, wal
 from ingest.lake import Lake
+from ingest.options import ConverterOptions
+from ingest.pricing import Price
+from optimizer.agents.steps import Orchestrator
 from optimizer.decisions import find_decisions
 from optimizer.runtime import (
     DIM,
     STEP_DENSE,
+    Router,
     encode_features,
     history_features,
     orchestration_features,
@@ -35,7 +42,7 @@ SPANS = {
     "trace_id": pl.String, "span_id": pl.String, "call_id": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64,
     "policy_id": pl.String, "policy_action": pl.String, "policy_propensity": pl.Float64,
     "policy_candidates": pl.String, "policy_probabilities": pl.String, "policy_features": pl.String,
-    "policy_reason": pl.String, "policy_arm": pl.String,
+    "policy_reason": pl.String, "policy_arm": pl.String, "policy_explored": pl.Boolean,
 }  # fmt: skip
 STEP_SCORES = {**SCORES, "span_id": pl.String}
 TEXTS = {"trace_id": pl.String, "span_id": pl.String, "input_text": pl.String, "output_text": pl.String}
@@ -222,6 +229,23 @@ def test_an_agent_that_ran_several_models_says_which() -> None:
     assert (actions(found), actions(found, "t2")) == (["plan", "write|small"], ["plan", "write|big"])
 
 
+def test_an_agent_that_ran_by_several_prompts_says_by_which() -> None:
+    calls = team("plan", "write", prompt_name="short", prompt_version="2") + team("plan", "write", trace="t2")
+    calls[-1] |= {"prompt_name": "long"}
+    found = steps(calls)
+    assert (actions(found), actions(found, "t2")) == (["plan", "write|short@2"], ["plan", "write|long"])
+
+
+def test_a_lone_model_call_is_a_turn_only_where_no_agent_has_a_span_of_its_own() -> None:
+    def lone(span: str, at: float, agent: str) -> dict:
+        return model(span, at, parent_call_id="root", agent=agent)
+
+    assert actions(steps([root(), lone("x", 1, "plan"), lone("y", 3, "write")])) == ["plan", "write"]
+    helped = steps([*team("plan", "write"), lone("x", 8, "aggregator")])
+    assert actions(helped) == ["plan", "write"]
+    assert helped.outside["tokens_share"].to_list() == pytest.approx([1 / 3])
+
+
 def test_of_a_single_agent_the_model_calls_are_the_steps_and_tools_belong_to_the_one_before() -> None:
     found = steps(
         [
@@ -253,9 +277,7 @@ def test_attempts_are_one_step_that_begins_with_the_first() -> None:
 
 
 def test_a_span_that_only_repeats_a_decision_is_none(tmp_path: Path) -> None:
-    """Through the lake: a decision on a span of its own, on an agent, and on a call that two instrumentations saw."""
-    import otlp_traces as otlp
-
+    """Through the lake: a decision on a span of its own, on an agent, and again on that agent's call."""
     policy = {"policy.action": "write", "policy.id": "p", "policy.propensity": 0.5}
     spans = [
         otlp.span(1, otlp.agent("boss")),
@@ -564,30 +586,73 @@ def test_traces_without_any_outcome_are_left_out_and_the_rest_is_kept() -> None:
 # ------------------------------------------------------------------------------------------- real instrumentations
 
 
-def ingest(home: Path, body: bytes) -> None:
-    from ingest import converter, wal
-    from ingest.options import ConverterOptions
-
+def ingest(home: Path, body: bytes, encoding: Literal["json", "protobuf"] = "json") -> None:
     log = wal.Wal(home / "wal")
-    log.write([wal.Record("traces", "json", 1, body)])
+    log.write([wal.Record("traces", encoding, 1, body)])
     log.close()
-    converter.run(home, ConverterOptions(quiet_s=0.0, commit_s=0.0), lambda: True)
+    options = ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=(Price("gpt-4o-mini", 1.0, 2.0),))
+    converter.run(home, options, lambda: True)
 
 
-def from_lake(lake: Lake, orchestrate: dict[str, bool], names: dict[str, str] | None = None) -> Steps:
-    """names: trace -> the service to take it for."""
+def from_lake(
+    lake: Lake, orchestrate: dict[str, bool], names: dict[str, str] | None = None, drop: Sequence[str] = ()
+) -> Steps:
+    """names: trace -> the service to take it for. drop: what decisions are not to carry."""
     calls = lake.query("decision_calls").with_columns(billed_usd="cost_usd", billed_unpriced="unpriced")
     if names:
         calls = calls.with_columns(service=pl.col("trace_id").replace(names))
     return find_steps(
         calls,
-        lake.query("decision_spans"),
+        lake.query("decision_spans").with_columns(pl.lit(None, pl.String).alias(name) for name in drop),
         lake.query("scores"),
         dict.fromkeys(orchestrate, "quality"),
         scored_spans=lake.query("scored_spans"),
         texts=lambda ids: lake.query("step_texts", trace_ids=list(ids)),
         orchestrate=orchestrate,
     )
+
+
+def test_what_spans_tell_is_what_the_router_saw(tmp_path: Path) -> None:
+    """An app that the router leads, through the real SDK and ingest: the features computed from its spans are those
+    that were logged at each decision, but for the seconds, of which the route spans' own time is a part."""
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from test_runtime_episode import by_step, write
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(resource=Resource({"service.name": "desk"}))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("app")
+    model = by_step("search", "code", "code", "plan", "STOP")
+    episode = Orchestrator(Router.load(write(tmp_path / "policy", model)), tracer)
+    task, said = "How many orders came in May?", iter(["", "orders: 42\n", "orders: 42\n", "done"])
+    messages = {"gen_ai.input.messages": message(task)}
+    with tracer.start_as_current_span("invoke_agent desk", attributes=otlp.agent("desk") | messages) as span:
+        while (decision := episode.next({"messages": task})).action != "STOP":
+            output = next(said)
+            facts = otlp.chat(input_tokens=100, output_tokens=20, gen_ai__output__messages=answer(output))
+            with tracer.start_as_current_span("chat", attributes=facts | {"gen_ai.agent.name": decision.action}):
+                pass
+            episode.done("ok", output=output, cost_usd=(100 * 1.0 + 20 * 2.0) / 1e6, tokens=120)
+        span.set_attribute("gen_ai.output.messages", answer("42"))
+    home = tmp_path / "home"
+    Lake.open(home, write=True).close()
+    ingest(home, encode_spans(exporter.get_finished_spans()).SerializeToString(), "protobuf")
+    with Lake.open(home) as lake:
+        logged = from_lake(lake, {"desk": True}).rows
+        told = from_lake(lake, {"desk": True}, drop=["policy_features"]).rows
+    assert told["action"].to_list() == ["search", "code", "code", "plan", "STOP"]
+    assert told["explored"].to_list() == [False] * 5
+    assert told["features"].to_list() == logged["features"].to_list()
+    for mine, theirs in zip(told["step_features"].to_list(), logged["step_features"].to_list(), strict=True):
+        assert mine[:-1] == theirs[:-1]
+        assert mine[-1] == pytest.approx(theirs[-1], abs=0.5)
+
+
+def answer(text: str) -> str:
+    return json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}])
 
 
 REAL = {

@@ -52,7 +52,7 @@ def parents_of(calls: pl.DataFrame) -> Ints:
 
 def activations(calls: pl.DataFrame) -> pl.DataFrame:
     """The steps of each trace, in its order: trace_id, service, point, span_id (of the call that begins it), start_ns
-    (of its first attempt) and action: the agent, and its model where the agent ran several; for a model's call
+    (of its first attempt) and action: the agent, with its model and its prompt where it ran several; for a model's call
     what `decisions.action` calls it.
 
     calls: rows of the query `decision_calls` in order of trace and start, with `service` and `point` of their trace.
@@ -73,6 +73,7 @@ def activations(calls: pl.DataFrame) -> pl.DataFrame:
         "point",
         "agent",
         turn=pl.Series(turns),
+        lone=pl.col("kind") == "llm",
         model=(pl.col("kind") == "llm") & pl.col("attempt_of").is_null() & ~pl.Series(in_tool),
         conductor=pl.Series(np.where(outer >= 0, agents[outer], NOBODY).tolist(), dtype=pl.String),
         outer=pl.Series(outer),
@@ -99,8 +100,10 @@ def _depth(outer: Ints) -> Ints:
 def _turns(facts: pl.DataFrame) -> pl.Series:
     """(n,) whether a call is a step as an agent's turn: one below the conductor that most traces of the point show with
     several turns side by side, the outermost of equals. None is where all are of one agent, or fewer than half of the
-    traces have such."""
+    traces have such. Where agents have spans of their own, a lone model call that names another is a helper's."""
     point = ["service", "point"]
+    spans = (pl.col("turn") & ~pl.col("lone")).any().over(*point, "conductor")
+    facts = facts.with_columns(turn=pl.col("turn") & ~(pl.col("lone") & spans))
     level = (
         facts.filter("turn")
         .with_columns(agents=pl.col("agent").n_unique().over(*point, "conductor"))
@@ -173,10 +176,16 @@ def _described(calls: pl.DataFrame, parents: Ints, turn: pl.Series, model: pl.Se
         .with_columns(
             start_ns=pl.min_horizontal("start_ns", "begun"),
             policy_action=pl.lit(None, pl.String),
-            several=pl.col("model").drop_nulls().n_unique().over("service", "point", "agent") > 1,
+            prompt=pl.concat_str("prompt_name", "prompt_version", separator="@", ignore_nulls=True).replace("", None),
         )
         .sort("trace_id", "start_ns", "span_id")
     )
-    with_model = pl.when("several").then(pl.concat_str(pl.lit("|"), "model", ignore_nulls=False)).fill_null("")
-    named = pl.when("turn").then(pl.concat_str("agent", with_model)).otherwise(action())
+    parts = [_where_several(name) for name in ("model", "prompt")]
+    named = pl.when("turn").then(pl.concat_str("agent", *parts)).otherwise(action())
     return steps.select("trace_id", "service", "point", "span_id", "start_ns", action=named)
+
+
+def _where_several(name: str) -> pl.Expr:
+    """ "|" and the value where an agent had more than one of it."""
+    several = pl.col(name).drop_nulls().n_unique().over("service", "point", "agent") > 1
+    return pl.when(several & pl.col(name).is_not_null()).then(pl.concat_str(pl.lit("|"), name)).otherwise(pl.lit(""))

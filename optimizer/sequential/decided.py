@@ -90,7 +90,7 @@ def decided(calls: pl.DataFrame, spans: pl.DataFrame) -> Decided:
 
 
 def _logged(spans: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:
-    drawn = pl.coalesce("policy_reason", "policy_arm") == "explore"
+    drawn = pl.coalesce("policy_explored", pl.coalesce("policy_reason", "policy_arm") == "explore")
     return spans.join(traces, on="trace_id", how="inner").with_columns(
         action="policy_action",
         policy_id=pl.col("policy_id").fill_null(""),
@@ -108,7 +108,10 @@ def _of_others(logged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shown(calls: pl.DataFrame) -> pl.DataFrame:
-    return activations(calls).with_columns(
+    """The steps that nobody logged. A turn that is called STOP ends a branch: it is none."""
+    stops = calls.filter(pl.col("name") == STOP).select("trace_id", "span_id")
+    found = activations(calls).join(stops, on=["trace_id", "span_id"], how="anti", maintain_order="left")
+    return found.with_columns(
         call_id="span_id",
         logged=pl.lit(False),
         explored=pl.lit(False),

@@ -2,12 +2,13 @@
 -- the decision of the span right above them, and other sights and attempts of the same call. `call_id` is the call that
 -- the span shows, of several attempts the last; NULL for a span that is no call.
 -- parameters: none
--- columns: trace_id, span_id, call_id, start_ns, end_ns, policy_id, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm
+-- columns: trace_id, span_id, call_id, start_ns, end_ns, policy_id, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm, policy_explored
 -- order: trace_id, start_ns, span_id
 with carried as (
   select
     trace_id, span_id, parent_span_id, start_ns, end_ns, policy_id, policy_action, policy_propensity, policy_candidates,
-    policy_probabilities, policy_features, policy_reason, policy_arm
+    policy_probabilities, policy_features, policy_reason, policy_arm,
+    try_cast(json_extract_string(attributes, '$."policy.explored"') as boolean) as policy_explored
   from span_copies
   where policy_action is not null
   qualify row_number() over (partition by trace_id, span_id order by precedence desc) = 1
@@ -28,7 +29,7 @@ placed as (
 )
 select
   trace_id, span_id, call_id, nullif(start_ns, 0) as start_ns, nullif(end_ns, 0) as end_ns, policy_id, policy_action,
-  policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm
+  policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm, policy_explored
 from placed
 qualify row_number() over (
   partition by trace_id, coalesce(call_id, span_id), policy_id, policy_action, policy_propensity, policy_probabilities
