@@ -8,7 +8,7 @@ them (Bonferroni; Dunn 1961, Multiple comparisons among means), whatever their d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -274,7 +274,8 @@ def _mean(rows: pl.DataFrame, name: str, what: str, confidence: float) -> Outcom
 def _interval(values: Floats, groups: Ints, what: str, confidence: float) -> Outcome:
     if (refused := _few(groups, what)) is not None:
         return refused
-    return mean_interval(values, groups, confidence=confidence, estimator="mean", effective=float(len(values)))
+    found = mean_interval(values, groups, confidence=confidence, estimator="mean", effective=float(len(values)))
+    return replace(found, low=max(found.low, 0.0))  # of what is never negative
 
 
 def _few(groups: Ints, what: str) -> Refused | None:

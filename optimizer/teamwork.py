@@ -50,6 +50,8 @@ DEFINITIONS: Mapping[str, str] = {
 UNDEFINED = ("density", "density_multi", "edges_per_node", "hub_share", "revisit_rate")
 """Metrics that traces of too few agents do not have. Where another one is missing it is unknown, and its mean over the
 others an assumption."""
+MIN_KNOWN = 0.5
+"""Share of the traces of which a metric must be known: what the others are may not be left to a guess."""
 ESTIMATOR = "SNIPS of episodes"
 
 
@@ -211,10 +213,10 @@ def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *,
     found = []
     for name in [name for name in DEFINITIONS if name in metrics]:
         was, will = today.mean(metrics[name]), ahead.mean(metrics[name])
-        guessed = name not in UNDEFINED and bool(np.isnan(metrics[name].whole).any())
-        seen: Kind = "assumption" if guessed else "asymptotic"
+        known = 1.0 if name in UNDEFINED else float((~np.isnan(metrics[name].whole)).mean())
+        seen: Kind = "assumption" if known < 1 else "asymptotic"
         kind: Kind = seen if log.propensities_logged else "assumption"
-        before, after = _few(was), barred or _few(will)
+        before, after = _unknown(known) or _few(was), barred or _unknown(known) or _few(will)
         found.append(
             Change(
                 name,
@@ -232,6 +234,10 @@ def _untried(log: EpisodeLog, policy: Floats) -> Refused | None:
     if share <= MAX_UNSUPPORTED:
         return None
     return Refused(f"{share:.0%} of its episodes come to take actions that were not tried there")
+
+
+def _unknown(known: float) -> Refused | None:
+    return Refused(f"known of {known:.0%} of the traces only") if known < MIN_KNOWN else None
 
 
 def _few(mean: Mean) -> Refused | None:

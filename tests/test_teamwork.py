@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -185,7 +186,8 @@ def test_an_episode_stands_for_as_many_as_it_is_said_to_carry() -> None:
 
 def test_todays_own_change_is_nothing_and_its_mean_that_of_the_log() -> None:
     log, _ = draw(300, 0)
-    metrics = measured(log)
+    metrics = {name: found for name, found in measured(log).items() if not np.isnan(found.whole).mean() > 0.5}
+    assert len(metrics) > 12
     for one in changes(log, log.behaviour, metrics, confidence=0.95):
         assert isinstance(one.today, Estimate)
         assert one.today == one.policy
@@ -232,7 +234,7 @@ def test_few_effective_episodes_get_no_number() -> None:
         )
         for refused in (one.policy, one.change):
             assert isinstance(refused, Refused)
-            assert "below 100 no interval can be trusted" in refused.reason
+            assert re.search("below 100 no interval can be trusted|known of", refused.reason)
     few = log.take(np.arange(99))
     assert all(isinstance(one.today, Refused) for one in changes(few, few.behaviour, measured(few), confidence=0.95))
 
@@ -246,13 +248,29 @@ def test_actions_that_were_not_tried_get_no_number() -> None:
         assert "take actions that were not tried there" in one.change.reason
 
 
-def test_estimated_probabilities_and_missing_scores_are_assumptions() -> None:
+def test_estimated_probabilities_are_assumptions() -> None:
     log, policy = draw(600, 0)
-    for one in changes(replace(log, propensities_logged=False), policy, measured(log), confidence=0.95):
-        assert isinstance(one.policy, Estimate)
-        assert one.policy.kind == "assumption"
-        assert isinstance(one.today, Estimate)
-        assert one.today.kind == ("assumption" if one.metric in ("abandoned", "oracle_stop_gap") else "asymptotic")
+    metrics = {"steps": measured(log)["steps"]}
+    for logged, kind in ((True, "asymptotic"), (False, "assumption")):
+        (one,) = changes(replace(log, propensities_logged=logged), policy, metrics, confidence=0.95)
+        for found, wanted in ((one.today, "asymptotic"), (one.policy, kind), (one.change, kind)):
+            assert isinstance(found, Estimate)
+            assert found.kind == wanted
+
+
+@pytest.mark.parametrize(("hidden", "kind"), [(0, "asymptotic"), (100, "assumption"), (400, "")])
+def test_what_few_traces_know_is_no_number_and_what_some_lack_an_assumption(hidden: int, kind: str) -> None:
+    log, policy = draw(600, 0)
+    seen = np.where(np.isnan(log.stop_quality), 0.5, log.stop_quality)
+    log = replace(log, stop_quality=np.where(log.episode < hidden, np.nan, seen))
+    metrics = {name: measured(log)[name] for name in ("abandoned", "oracle_stop_gap")}
+    for one in changes(log, policy, metrics, confidence=0.95):
+        if kind:
+            assert isinstance(one.today, Estimate)
+            assert one.today.kind == kind
+        else:
+            assert isinstance(one.today, Refused)
+            assert re.fullmatch(r"known of \d+% of the traces only", one.today.reason)
 
 
 def test_every_metric_has_a_definition_and_none_without_one_is_taken() -> None:
