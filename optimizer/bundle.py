@@ -56,17 +56,20 @@ def write_policy(
     budgets: Mapping[str, float] | None = None,
     max_steps: int = 20,
     loop: int = 3,
+    sticky: bool = False,
 ) -> None:
     """Write `model` as the policy in `folder`, replacing the one that may be there; a KILL file stays.
 
     Times are ISO 8601 with offset. `selftest_contexts` end up in the manifest: give none that hold users' text.
     An orchestrator needs the script that it falls back to, and may have budgets and other limits: see
-    `runtime.Course`. ValueError if the incumbent is not an action, if the script or a limit is none, or a number in
+    `runtime.Course`. `sticky`: a session keeps its action (never of an orchestrator). ValueError if the incumbent is not an action, if the script or a limit is none, or a number in
     `evaluation` is not finite.
     """
     course = _course(model, script, budgets, max_steps, loop)
     if model.steps and explore_percent:
         raise ValueError("an orchestrator explores one step of an episode (epsilon), so explore_percent is 0")
+    if model.steps and sticky:
+        raise ValueError("an orchestrator decides at every step, so it cannot be sticky")
     if incumbent not in model.actions:
         raise ValueError(f"the incumbent {incumbent} is not among the actions {list(model.actions)}")
     members = {
@@ -96,6 +99,7 @@ def write_policy(
             "unit": "session",
         },
         "enabled": True,
+        "sticky": sticky,
         "selftest": [_self_test(model, context) for context in selftest_contexts or _contexts(model)],
         "files": {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in members.items()},
         "evaluation": dict(evaluation),
@@ -108,7 +112,7 @@ def write_policy(
 def read_policy(folder: Path) -> tuple[Model, Mapping[str, Any]]:
     """The checked model and manifest of a policy folder. UsageError naming the file that is missing or changed."""
     try:
-        router = Router.load(folder)
+        router = Router.load(folder, signed=False)  # a run's own policies are signed once they are exported
         return router.model, runtime.read_manifest(folder)
     except PolicyError as error:
         raise UsageError(

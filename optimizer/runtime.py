@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 Bools = NDArray[np.bool_]
 Arm = Literal["treatment", "control", "explore"]
+Draw = Literal["fresh", "session"]
 ModelKind = Literal["constant", "linear", "knn", "trees"]
 
 # ---------------------------------------------------------------------------------------------------------- features
@@ -94,6 +95,31 @@ def featurise(context: Mapping[str, object]) -> Floats:
     except Exception:  # not a mapping, or one that raises: a router answers all the same
         values = np.zeros(DIM)
     return values.astype(np.float16).astype(np.float32)
+
+
+OPENING_SPEC = SPEC + "+opening"
+"""Name of the same rules where they read the opening of a conversation."""
+
+
+def opening(context: Mapping[str, object]) -> dict[str, object]:
+    """What all requests of a conversation have in common: its messages up to the first of a user; and the tools and the
+    response format of this request, which say what can serve it. Never raises."""
+    try:
+        messages = context.get("messages")
+        if isinstance(messages, list | tuple):
+            first = next((place for place, message in enumerate(messages) if _of_user(message)), len(messages))
+            messages = messages[: first + 1]
+        return {"messages": messages, "tools": context.get("tools"), "response_format": context.get("response_format")}
+    except Exception:  # not a mapping, or one that raises
+        return {}
+
+
+def of_session(features: Floats) -> Floats:
+    """(..., d) the features of an opening without what may differ between the requests of one session: what the policy
+    of a sticky service chooses by."""
+    kept = features.copy()
+    kept[..., [DENSE.index(name) for name in ("tools", "json_response", "history")]] = 0.0
+    return kept
 
 
 def featurise_many(contexts: Sequence[Mapping[str, object]]) -> Floats:
@@ -369,6 +395,11 @@ def _size(value: object) -> int:
 def _wants_json(value: object) -> bool:
     kind = value.get("type") if isinstance(value, Mapping) else value
     return isinstance(kind, str) and kind.startswith("json")
+
+
+def _of_user(message: object) -> bool:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    return isinstance(role, str) and _ROLES.get(role) == 1
 
 
 def _messages(messages: object) -> Iterator[tuple[str, str, int]]:
@@ -660,7 +691,8 @@ class Decision:
     """What was chosen, with what probability over all arms of the canary, by which policy and why.
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
-    expired, no_candidates, none_able, error:<type>. An orchestrator takes its script's action for those, and for
+    expired, no_candidates, none_able, error:<type>. Of a sticky policy also why the session's action was not taken and
+    another drawn: not_able (to serve this request), not_offered (no candidate now). An orchestrator takes its script's action for those, and for
     unreadable_history, unreadable_budget and unknown_arm; it stops for budget:<what>, max_steps, loop, and for
     no_candidates after the first step.
     """
@@ -675,6 +707,8 @@ class Decision:
     candidates: tuple[str, ...]
     probabilities: tuple[float, ...]  # of the candidates, in their order
     spec: str = SPEC  # of the features
+    draw: Draw = "fresh"
+    """session: the one draw of its session, which all its requests repeat."""
     step: int | None = None
     """Steps taken before, of an orchestrator."""
     explored: bool = False
@@ -719,7 +753,7 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
         "policy.propensity": decision.propensity,
         "policy.arm": decision.arm,
         "policy.reason": decision.reason,
-        "policy.draw": "fresh",
+        "policy.draw": decision.draw,
         "policy.features": encode_features(decision.features),
         "policy.features.spec": decision.spec,
         "policy.features.hash": features_hash(decision.features),
@@ -844,6 +878,8 @@ class Router:
     now: Callable[[], float] = field(repr=False)
     course: Course | None = None
     """Of an orchestrator."""
+    sticky: bool = False
+    """Whether a session keeps its action."""
 
     @classmethod
     def load(
@@ -852,14 +888,16 @@ class Router:
         *,
         draw: Callable[[], float] = _SYSTEM.random,
         now: Callable[[], float] = time.time,
+        signed: bool = True,
     ) -> Router:
-        """The policy in `folder`, after its files, hashes, feature rules, weights and self-test are checked.
+        """The policy in `folder`, after its signature, files, hashes, feature rules, weights and self-test are checked.
 
+        The signature counts where a public key is configured, see `check_signature`; not `signed`: nowhere.
         PolicyError with the reason if any of them fails.
         """
         folder = Path(folder)
         try:
-            manifest = read_manifest(folder)
+            manifest = read_manifest(folder, public_key_path(folder) if signed else None)
             model = read_model(folder, manifest)
             _self_test(model, manifest)
             canary = manifest["canary"]
@@ -880,6 +918,7 @@ class Router:
                 draw=draw,
                 now=now,
                 course=read_course(manifest) if model.steps else None,
+                sticky=manifest.get("sticky", False) is True,
             )
             if router.incumbent not in model.actions:
                 raise PolicyError(f"the incumbent {router.incumbent} is not among the actions {list(model.actions)}")
@@ -887,6 +926,8 @@ class Router:
                 raise PolicyError("canary percentages must lie between 0 and 100 together")
             if model.steps and router.explore:
                 raise PolicyError("an orchestrator explores one step of an episode (epsilon), so explore_percent is 0")
+            if model.steps and router.sticky:
+                raise PolicyError("an orchestrator decides at every step, so it cannot be sticky")
         except PolicyError as error:
             raise PolicyError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -901,6 +942,10 @@ class Router:
         the candidates, the first candidate known to the policy takes its place. Candidates that cannot serve the
         request (see `able`) are no candidates, unless none can.
 
+        A sticky policy chooses by the `opening` of the conversation and the session's name alone, so that every router
+        that has it gives a session the same action, whatever was said since. A request without a session is drawn by
+        itself.
+
         An orchestrator chooses the next step of the episode whose steps so far are `context["history"]` (see
         `step_features`; append `Decision.entry` of every step). STOP is a candidate from the second step on, named or
         not. The episode also ends where a limit of its `Course` is reached or one of `context["budget"]`, of which
@@ -910,7 +955,7 @@ class Router:
         if self.course is not None:
             return self._decide_step(self.course, context, candidates)
         allowed = self.model.actions
-        features = featurise(context)
+        features = featurise(opening(context) if self.sticky else context)
         try:
             if candidates is not None:
                 offered = {candidates} if isinstance(candidates, str) else set(candidates)
@@ -918,28 +963,88 @@ class Router:
             held = "no_candidates" if not allowed else self._held()
             if held:
                 return self._fixed(allowed, held, features)
-            can = self.model.able(features[None, :])[0]
+            whole = featurise(context) if self.sticky and "able" in self.model.arrays else features
+            can = self.model.able(whole[None, :])[0]
             capable = tuple(action for action in allowed if can[self.model.actions.index(action)])
             if not capable:
                 return self._fixed(allowed, "none_able", features)
+            session = _session(context)
+            arm = self._arm(session)
+            if self.sticky and session:
+                return self._kept(session, arm, allowed, capable, features)
             allowed = capable
-            arm = self._arm(_session(context))
-            drawn = self._shares(allowed, features)
-            place = _pick(drawn[arm], self.draw())
-            over_all = self._over_arms(drawn)
-            return Decision(
-                action=allowed[place],
-                propensity=over_all[place],
-                policy=self.policy_id,
-                version=self.version,
-                arm=arm,
-                reason=_REASONS[arm],
-                features=features,
-                candidates=allowed,
-                probabilities=tuple(over_all),
-            )
+            drawn = self._shares(allowed, of_session(features) if self.sticky else features)
+            action = allowed[_pick(drawn[arm], self.draw())]
+            return self._decision(action, allowed, drawn, arm, _REASONS[arm], features)
         except Exception as error:  # a request must be answered whatever is wrong with the policy or the context
             return self._fixed(allowed, f"error:{type(error).__name__}", features)
+
+    def _kept(
+        self, session: str, arm: Arm, offered: tuple[str, ...], allowed: tuple[str, ...], features: Floats
+    ) -> Decision:
+        """The session's action, drawn among all that can serve its opening; where it is not among the `allowed` ones,
+        that of a second draw among those. Both draws repeat themselves.
+
+        With p and q the probabilities of the two draws, an allowed action is taken with probability
+        p(a) + sum of p(b) over all b that are not allowed * q(a).
+        """
+        can = self.model.able(features[None, :])[0]
+        pool = tuple(action for action, may in zip(self.model.actions, can, strict=True) if may or action in allowed)
+        seen = of_session(features)
+        first, second = self._shares(pool, seen), self._shares(allowed, seen)
+        action, reason = pool[self._race(session, "session", pool, first[arm])], _REASONS[arm]
+        if action not in allowed:
+            reason = "not_able" if action in offered else "not_offered"
+            action = allowed[self._race(session, "request", allowed, second[arm])]
+        drawn: dict[Arm, list[float]] = {}
+        for one, shares in first.items():
+            own = dict(zip(pool, shares, strict=True))
+            left = sum(share for name, share in own.items() if name not in allowed)
+            drawn[one] = [own[name] + left * share for name, share in zip(allowed, second[one], strict=True)]
+        return self._decision(action, allowed, drawn, arm, reason, features, "session")
+
+    def _race(self, session: str, stage: str, names: Sequence[str], shares: Sequence[float]) -> int:
+        """The place that a session draws with these probabilities: where the least of exponential clocks, which run as
+        fast as the probabilities and start from the session's name, goes off first. A draw by ranges of one number
+        would move whenever the actions before it change; this one hardly does."""
+        least, found = math.inf, 0
+        for place, (name, share) in enumerate(zip(names, shares, strict=True)):
+            if share > 0.0:
+                text = json.dumps([self.salt, session, self.version, stage, name])
+                digest = hashlib.sha256(text.encode()).digest()
+                uniform = (int.from_bytes(digest[:7], "big") + 1) / 2.0**56  # in (0, 1], exact
+                if (rings := -math.log(uniform) / share) < least:
+                    least, found = rings, place
+        return found
+
+    def _decision(
+        self,
+        action: str,
+        allowed: tuple[str, ...],
+        drawn: Mapping[Arm, list[float]],
+        arm: Arm,
+        reason: str,
+        features: Floats,
+        draw: Draw = "fresh",
+    ) -> Decision:
+        over_all = self._over_arms(drawn)
+        return Decision(
+            action=action,
+            propensity=over_all[allowed.index(action)],
+            policy=self.policy_id,
+            version=self.version,
+            arm=arm,
+            reason=reason,
+            features=features,
+            candidates=allowed,
+            probabilities=tuple(over_all),
+            spec=self._spec,
+            draw=draw,
+        )
+
+    @property
+    def _spec(self) -> str:
+        return OPENING_SPEC if self.sticky else SPEC
 
     def _decide_step(
         self, course: Course, context: Mapping[str, object], candidates: Collection[str] | None
@@ -1113,13 +1218,50 @@ class Router:
             features=features,
             candidates=names,
             probabilities=tuple(1.0 if name == action else 0.0 for name in names),
+            spec=self._spec,
         )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """manifest.json, after the hash, size and place of every file it names and the feature rules are checked.
-    PolicyError otherwise."""
+PUBLIC_KEY = "policy_key.pem"
+PUBLIC_KEY_VARIABLE = "RETROUTE_PUBLIC_KEY"
+
+
+def public_key_path(folder: Path) -> Path | None:
+    """The public key that this folder's policy must be signed for: the file that RETROUTE_PUBLIC_KEY names, else
+    policy_key.pem beside the folder, out of reach of whoever may only replace policies; None: no signature is asked
+    for."""
+    named = os.environ.get(PUBLIC_KEY_VARIABLE, "")
+    beside = folder.absolute().parent / PUBLIC_KEY
+    return Path(named) if named else beside if beside.exists() else None
+
+
+def check_signature(folder: Path, manifest: bytes, key: Path) -> None:
+    """PolicyError unless manifest.sig is the base64 Ed25519 signature of these bytes of manifest.json by the owner of
+    `key`, a PEM file. Through the manifest's hashes it vouches for every file. Needs the package cryptography."""
+    try:
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError:
+        raise PolicyError(f"{key} asks for a signature, and checking one needs: pip install cryptography") from None
+    try:
+        public = load_pem_public_key(key.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm):
+        raise PolicyError(f"{key} cannot be read as a public key in PEM") from None
+    if not isinstance(public, Ed25519PublicKey):
+        raise PolicyError(f"{key} is not an Ed25519 key")
+    try:
+        public.verify(base64.b64decode(_read(folder, "manifest.sig", 1024)), manifest)
+    except (InvalidSignature, ValueError):
+        raise PolicyError(f"manifest.sig is not a signature of this manifest.json for {key}") from None
+
+
+def read_manifest(folder: Path, key: Path | None = None) -> dict[str, Any]:
+    """manifest.json, after its signature for the public `key`, if there is one, the hash, size and place of every file
+    it names and the feature rules are checked. PolicyError otherwise."""
     data = _read(folder, "manifest.json", MANIFEST_BYTES)
+    if key is not None:
+        check_signature(folder, data, key)
     manifest = json.loads(data)
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise PolicyError(f"manifest.json is not of schema {SCHEMA}")
