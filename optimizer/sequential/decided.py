@@ -145,7 +145,8 @@ def placed(calls: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     """The calls of traces that have decisions, with `step` (the decision that a call belongs to), `below` (it lies
     below that decision, or is it), `since` (it began no earlier than the decision) and `named`: it is part of what the
     action names, which is what lies below the decision, and of a model's call also the tools that follow; of a decision
-    that is no call those of its agent, model or tool; where there is nothing of these, all since the decision.
+    that is no call those of its agent, model or tool, and the tools that follow its model's call; where there is nothing
+    of these, all since the decision.
 
     calls: as for `decided`.
     """
@@ -180,8 +181,14 @@ def placed(calls: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     acts = pl.any_horizontal(parts.list.contains(name).fill_null(False) for name in ("agent", "tool", model))
     since = pl.col("start_ns").fill_null(0) >= pl.col("decided_ns")
     tool = (pl.col("kind").is_in(("tool", "retrieval")) | pl.col("in_tool")) & since
+    asked = (acts & since & (pl.col("kind") == "llm")).any().over("trace_id", "step")
     direct = (
-        pl.when("below").then(True).when("by_model").then(tool).when(pl.col("by_model").is_null()).then(acts & since)
+        pl.when("below")
+        .then(True)
+        .when("by_model")
+        .then(tool)
+        .when(pl.col("by_model").is_null())
+        .then((acts & since) | (tool & asked))
     ).fill_null(False)
     stops = pl.col("action") == STOP
     return every.with_columns(
