@@ -12,9 +12,9 @@ joins them. Parents that are missing or go in a circle, and links that do, lose 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,7 @@ from optimizer.runtime import STOP
 from optimizer.sequential.activations import activations, nearest, parents_of
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.teamwork import Turns
+from optimizer.turn_order import in_order_of_links, in_order_of_time
 
 COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "trace_id": pl.String,
@@ -37,10 +38,12 @@ COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "cost_usd": pl.Float64,
     "tokens": pl.Int64,
     "failed": pl.Boolean,
+    "answer": pl.UInt64,
 }
 """Of a turn: its place in the trace, the places of the turns that it followed, the time from its begin to the end of
 its last call, what all its calls cost (null if one that was to be priced is not), the tokens of its model calls (null
-if one is unknown), and whether a call of it ended in an error that no later attempt mended. The agent of a turn that
+if one is unknown), whether a call of it ended in an error that no later attempt mended, and a number that stands for
+its answer: that of the call that begins it, else of its last model call (null: not known). The agent of a turn that
 ends a branch is STOP."""
 
 
@@ -59,11 +62,12 @@ class Acted:
     """The model calls: trace_id, start_ns, tokens (null: unknown), and inside: whether one belongs to a turn."""
 
 
-def acted(calls: pl.DataFrame, links: pl.DataFrame | None = None) -> Acted:
+def acted(calls: pl.DataFrame, links: pl.DataFrame | None = None, texts: pl.DataFrame | None = None) -> Acted:
     """The turns of traces.
 
     calls: rows of the query `decision_calls`, whole traces in order of trace and start; `service` and `point` of a call
-    are those of its trace where there is such a column. links: rows of the query `step_links`.
+    are those of its trace where there is such a column. links: rows of the query `step_links`. texts: trace_id, span_id
+    and output_text, as the query `step_texts` gives them; without, no answer is known.
     """
     if "point" not in calls.columns:
         calls = calls.with_columns(point=pl.lit(""))
@@ -81,7 +85,11 @@ def acted(calls: pl.DataFrame, links: pl.DataFrame | None = None) -> Acted:
         unknown=cost_unknown("cost_usd", "unpriced"),
         failed=(pl.col("status") == "error").fill_null(False) & pl.col("attempt_of").is_null(),
         model=pl.col("kind").is_in(MODEL_KINDS),
+        answer=_answers(calls, texts),
+        begins=pl.Series(owner) == pl.int_range(pl.len()),
+        says=pl.col("kind") == "llm",
     )
+    spoken = pl.col("answer").sort_by("end_ns")
     sums = (
         own.filter(pl.col("place") >= 0)
         .group_by("place")
@@ -90,11 +98,26 @@ def acted(calls: pl.DataFrame, links: pl.DataFrame | None = None) -> Acted:
             pl.when(pl.col("unknown").any()).then(None).otherwise(pl.col("cost_usd").sum()).alias("cost_usd"),
             pl.when(pl.col("untold").any()).then(None).otherwise(pl.col("tokens").sum()).alias("tokens"),
             pl.col("failed").any(),
+            pl.coalesce(
+                pl.col("answer").filter("begins").first(),
+                spoken.filter(pl.col("says").sort_by("end_ns")).drop_nulls().last(),
+            ).alias("answer"),
         )
     )
     turns = steps.join(sums, on="place", how="left").sort("trace_id", "start_ns", "span_id")
     model_calls = own.filter("model").select("trace_id", "start_ns", "tokens", inside=pl.col("place") >= 0)
     return Acted(_placed(turns, _followed(calls, owner, links)), model_calls)
+
+
+def _answers(calls: pl.DataFrame, texts: pl.DataFrame | None) -> pl.Series:
+    """(n,) a number for the output of each call; null where it is not known."""
+    if texts is None:
+        return pl.Series([None] * len(calls), dtype=pl.UInt64)
+    said = texts.select("trace_id", "span_id", answer="output_text").unique(["trace_id", "span_id"], keep="last")
+    joined = calls.select("trace_id", "span_id").join(
+        said, on=["trace_id", "span_id"], how="left", maintain_order="left"
+    )
+    return joined.select(pl.when(pl.col("answer").is_not_null()).then(pl.col("answer").hash()))["answer"]
 
 
 def _tokens() -> pl.Expr:
@@ -190,57 +213,6 @@ def _placed(turns: pl.DataFrame, linked: Mapping[str, list[tuple[int, int]]]) ->
     return placed.with_columns(seconds).select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
 
 
-def in_order_of_time(starts: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
-    """Of each turn, by its start, the turns that it followed: those that had ended when it began, with none between
-    that began after they ended and itself had ended. A turn that ends at the moment at which another begins is before
-    it."""
-    found: list[list[int]] = []
-    running: list[tuple[int, int]] = []
-    ended: list[int] = []
-    newest = -1  # of the ended ones that which began last
-    for place, start in enumerate(starts):
-        while running and running[0][0] <= start:
-            ended.append(heapq.heappop(running)[1])
-            newest = max(newest, ended[-1])
-        if newest >= 0:
-            ended = [one for one in ended if one == newest or ends[one] > starts[newest]]
-        found.append(sorted(ended))
-        heapq.heappush(running, (ends[place], place))
-    return found
-
-
-def in_order_of_links(keys: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[list[int]]]:
-    """The order of turns in which each stands after those that it followed, else as given; and the places of those.
-
-    keys: of the turns. pairs: a turn's key and the key of one that it followed; one that would close a circle is
-    dropped.
-    """
-    at = {key: place for place, key in enumerate(keys)}
-    before: dict[int, list[int]] = {}
-    for turn, earlier in pairs:
-        if turn in at and earlier in at:
-            before.setdefault(at[turn], []).append(at[earlier])
-    place_of: dict[int, int] = {}
-    sequence: list[int] = []
-    followed: list[list[int]] = []
-    for turn in range(len(keys)):
-        path, waiting = {turn}, [turn]
-        while waiting:
-            at_hand = waiting[-1]
-            missing = [one for one in before.get(at_hand, ()) if one not in place_of and one not in path]
-            if missing and at_hand not in place_of:
-                waiting.append(missing[0])
-                path.add(missing[0])
-                continue
-            waiting.pop()
-            path.discard(at_hand)
-            if at_hand not in place_of:
-                place_of[at_hand] = len(sequence)
-                sequence.append(at_hand)
-                followed.append(sorted(place_of[one] for one in before.get(at_hand, ()) if one in place_of))
-    return sequence, [[one for one in earlier if one < place] for place, earlier in enumerate(followed)]
-
-
 def activations_of(turns: pl.DataFrame) -> dict[str, list[Activation]]:
     """Trace -> its turns for `organisation`."""
     found: dict[str, list[Activation]] = {}
@@ -253,10 +225,10 @@ def turns_of(found: Acted, log: EpisodeLog, trace_ids: Sequence[str], rows: pl.D
     """What happened in the episodes of a log.
 
     trace_ids: of each episode. rows: trace_id, step and time_ns of every decision. What began before the first
-    decision of an episode belongs to it.
+    decision of an episode belongs to it. The answer that a decision led to is the last one of the turns after it.
     """
     acting = activations_of(found.turns)
-    begins = {trace: np.asarray(starts) for trace, starts in _lists(found.turns, "start_ns").items()}
+    begins = {trace: np.sort(starts) for trace, starts in _lists(found.turns, "start_ns").items()}
     at = {(trace, step): time for trace, step, time in rows.select("trace_id", "step", "time_ns").iter_rows()}
     calls = found.calls.sort("trace_id", "start_ns").with_columns(pl.col("tokens").cast(pl.Float64).fill_null(np.nan))
     called, used = _lists(calls, "start_ns"), _lists(calls, "tokens")
@@ -266,11 +238,30 @@ def turns_of(found: Acted, log: EpisodeLog, trace_ids: Sequence[str], rows: pl.D
     for episode, trace in enumerate(trace_ids):
         spent = np.cumsum([0.0, *used.get(trace, [])])
         tokens[episode] = spent[-1] if trace in used else np.nan
-        for row in range(log.first[episode] + 1, ends[episode]):
-            time = at[trace, int(log.step[row])]
-            begun[row] = int((begins[trace] < time).sum()) if trace in begins else 0
-            before[row] = spent[np.searchsorted(called.get(trace, []), time)]
-    return Turns([acting.get(trace, []) for trace in trace_ids], begun, before, tokens)
+        later = np.arange(log.first[episode] + 1, ends[episode])
+        times = [at[trace, step] for step in range(1, len(later) + 1)]
+        begun[later] = np.searchsorted(begins.get(trace, []), times)
+        before[later] = spent[np.searchsorted(called.get(trace, []), times)]
+    every = [acting.get(trace, []) for trace in trace_ids]
+    return Turns(every, begun, before, tokens, _answers_of(found, log, trace_ids, begun))
+
+
+def _answers_of(found: Acted, log: EpisodeLog, trace_ids: Sequence[str], begun: Ints) -> list[list[str | None]]:
+    """Of each episode and each of its decisions the last answer of the turns that it led to; empty without any."""
+    if "answer" not in found.turns.columns or found.turns["answer"].is_null().all():
+        return []
+    given = _lists(found.turns, "answer")
+    told = []
+    ends = np.append(log.first[1:], len(log.actions))
+    for episode, trace in enumerate(trace_ids):
+        answers = [None if one is None else str(one) for one in given.get(trace, [])]
+        bounds = [*begun[log.first[episode] : ends[episode]].tolist(), len(answers)]
+        told.append([_last_known(answers[start:end]) for start, end in pairwise(bounds)])
+    return told
+
+
+def _last_known(answers: Sequence[str | None]) -> str | None:
+    return next((answer for answer in reversed(answers) if answer is not None), None)
 
 
 def _lists(frame: pl.DataFrame, column: str) -> dict[str, list[int]]:

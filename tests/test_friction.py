@@ -37,7 +37,10 @@ def outcomes(*rows: tuple[str, str, float | None]) -> pl.DataFrame:
 
 
 def chain(trace: str, *agents: str, failed: str = "", usd: float = 0.01) -> list[tuple[Any, ...]]:
-    return [(trace, n, agent, [n - 1] if n else [], n, 2.0, usd, 10, agent == failed) for n, agent in enumerate(agents)]
+    return [
+        (trace, n, agent, [n - 1] if n else [], n, 2.0, usd, 10, agent == failed, None)
+        for n, agent in enumerate(agents)
+    ]
 
 
 def turns(*rows: tuple[Any, ...]) -> pl.DataFrame:
@@ -154,10 +157,10 @@ def test_nothing_to_compare_is_empty() -> None:
 
 def test_a_branch_point_and_a_join_are_handoffs_along_each_edge() -> None:
     rows = [
-        ("t", 0, "plan", [], 0, 1.0, 0.1, 1, False),
-        ("t", 1, "x", [0], 1, 1.0, 0.1, 1, False),
-        ("t", 2, "y", [0], 1, 1.0, 0.1, 1, False),
-        ("t", 3, "z", [1, 2], 2, 1.0, None, None, False),
+        ("t", 0, "plan", [], 0, 1.0, 0.1, 1, False, None),
+        ("t", 1, "x", [0], 1, 1.0, 0.1, 1, False, None),
+        ("t", 2, "y", [0], 1, 1.0, 0.1, 1, False, None),
+        ("t", 3, "z", [1, 2], 2, 1.0, None, None, False, None),
     ]
     found = friction(NO_CALLS, turns(*rows), outcomes(("t", "t", 1.0)), confidence=0.95)
     assert {(one.source, one.target) for one in found.handoffs} == {

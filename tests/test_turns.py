@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ingest.options import ConverterOptions
 from optimizer.organisation import Activation, course, organisation
 from optimizer.sequential.episodes import STOP, EpisodeLog
 from optimizer.teamwork import measured
-from optimizer.turns import Acted, acted, activations_of, in_order_of_links, in_order_of_time, turns_of
+from optimizer.turn_order import in_order_of_links, in_order_of_time
+from optimizer.turns import Acted, acted, activations_of, turns_of
 
 EXAMPLE = Path(__file__).parent / "golden" / "puppeteer" / "2026-03-05-10-00-00"
 """A run folder written by hand, in the shape of the one that Puppeteer's code ships."""
@@ -44,14 +46,21 @@ def agent(span: str, name: str, start: float, end: float, parent: str | None = N
     return call(span, start, end, parent, **{"kind": "agent", "agent": name, **facts})
 
 
-def found(*calls: dict[str, Any], links: list[tuple[str, str]] | None = None) -> Acted:
+def found(
+    *calls: dict[str, Any], links: list[tuple[str, str]] | None = None, outputs: Mapping[str, str] | None = None
+) -> Acted:
     frame = pl.DataFrame(list(calls), schema=dict(TYPES)).sort("trace_id", "start_ns", "span_id")
     told = pl.DataFrame(
         [("t", one, after) for one, after in links or ()],
         schema={"trace_id": pl.String, "span_id": pl.String, "after": pl.String},
         orient="row",
     )
-    return acted(frame, told)
+    texts = pl.DataFrame(
+        [("t", span, text) for span, text in (outputs or {}).items()],
+        schema={"trace_id": pl.String, "span_id": pl.String, "output_text": pl.String},
+        orient="row",
+    )
+    return acted(frame, told, texts)
 
 
 def shape(of: Acted) -> list[tuple[str, list[int]]]:
@@ -241,25 +250,31 @@ def test_a_trace_of_five_thousand_steps_is_one_chain() -> None:
     assert (metrics.steps, metrics.active_agents, metrics.branches) == (5000, 7, 1)
 
 
+def one_episode(decisions: int) -> EpisodeLog:
+    return EpisodeLog(
+        features=np.zeros((decisions, 1)),
+        actions=np.zeros(decisions, dtype=np.int64),
+        behaviour=np.full((decisions, 2), 0.5),
+        cost_usd=np.ones(decisions),
+        latency_s=np.ones(decisions),
+        stop_quality=np.full(decisions, np.nan),
+        episode=np.zeros(decisions, dtype=np.int64),
+        quality=np.ones(1),
+        groups=np.arange(1),
+        time_ns=np.arange(1),
+        action_names=("go on", STOP),
+        propensities_logged=True,
+    )
+
+
 def test_turns_and_tokens_are_counted_before_each_decision() -> None:
     of = found(
         call("1", 0, 1),
         call("2", 1, 2, model_requested="n"),
         call("3", 4, 5, input_tokens=None, output_tokens=None),
     )
-    log = EpisodeLog(
-        features=np.zeros((3, 1)),
-        actions=np.array([0, 0, 1]),
-        behaviour=np.full((3, 2), 0.5),
-        cost_usd=np.ones(3),
-        latency_s=np.ones(3),
-        stop_quality=np.full(3, np.nan),
-        episode=np.array([0, 0, 1]),
-        quality=np.ones(2),
-        groups=np.arange(2),
-        time_ns=np.array([0, 9]),
-        action_names=("go on", STOP),
-        propensities_logged=True,
+    log = replace(
+        one_episode(3), episode=np.array([0, 0, 1]), quality=np.ones(2), groups=np.arange(2), time_ns=np.array([0, 9])
     )
     rows = pl.DataFrame({"trace_id": ["t", "t", "other"], "step": [0, 1, 0], "time_ns": [0, 3 * 10**9, 9]})
     turns = turns_of(of, log, ["t", "other"], rows)
@@ -268,3 +283,32 @@ def test_turns_and_tokens_are_counted_before_each_decision() -> None:
     assert turns.tokens_before.tolist() == [0.0, 30.0, 0.0]
     assert np.isnan(turns.tokens).all()
     assert measured(log, turns)["steps"].whole.tolist() == [3.0, 0.0]
+    assert turns.answers == []
+
+
+def test_the_answer_of_a_decision_is_that_of_the_last_turn_that_it_led_to() -> None:
+    """Three decisions: the second led to two turns; the third, by an agent, said what the second had said."""
+    calls = [call("1", 0, 1), call("2", 2, 3, model_requested="n"), call("3", 3, 4), call("4", 5, 6)]
+    of = found(*calls, outputs={"1": "a", "2": "b", "3": "c", "4": "c"})
+    answers = of.turns["answer"].to_list()
+    assert answers[2] == answers[3]
+    assert len(set(answers)) == 3
+    log = one_episode(3)
+    rows = pl.DataFrame({"trace_id": ["t"] * 3, "step": [0, 1, 2], "time_ns": [0, int(1.5e9), int(4.5e9)]})
+    turns = turns_of(of, log, ["t"], rows)
+    assert turns.begun.tolist() == [0, 1, 3]
+    ((first, second, third),) = turns.answers
+    assert second == third != first
+    assert measured(log, turns)["wasted_suffix"].whole.tolist() == [1.0]
+
+
+def test_an_agents_answer_is_its_own_else_that_of_its_last_call() -> None:
+    def answers(outputs: Mapping[str, str]) -> list[int | None]:
+        calls = [agent("r", "boss", 0, 9), agent("a", "plan", 0, 3, "r"), agent("b", "code", 4, 5, "r")]
+        calls += [call("a1", 0, 1, "a", agent="plan"), call("a2", 1, 2, "a", agent="plan")]
+        return found(*calls, outputs=outputs).turns["answer"].to_list()
+
+    own, last = answers({"a": "x", "a2": "y", "b": "x"}), answers({"a1": "z", "a2": "x", "b": "x"})
+    assert own[0] == own[1]
+    assert last[0] == last[1]
+    assert answers({})[0] is None
