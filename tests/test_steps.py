@@ -1,30 +1,20 @@
-"""From settled calls to the decisions of an episode: laws, bad input, and what real instrumentations sent."""
+"""From settled calls to the decisions of an episode: laws, which ones there are, what they cost, bad input."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Literal
 
-import corpus
 import numpy as np
-import otlp_traces as otlp
 import polars as pl
 import pytest
 from test_decisions import CALLS, SCORES, SECOND, call, message
 
-from ingest import converter, wal
-from ingest.lake import Lake
-from ingest.options import ConverterOptions
-from ingest.pricing import Price
-from optimizer.agents.steps import Orchestrator
 from optimizer.decisions import find_decisions
 from optimizer.runtime import (
     DIM,
     STEP_DENSE,
-    Router,
     encode_features,
     history_features,
     orchestration_features,
@@ -119,7 +109,7 @@ def left_out(found: Steps) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------------------- laws
 
 
-def random_traces(*, logs: bool, count: int = 150) -> tuple[list[dict], list[dict]]:
+def random_traces(*, logs: bool, count: int = 100) -> tuple[list[dict], list[dict]]:
     """Calls and routing spans: agents, tools and models below each other, overlapping, with parents that are missing or
     begin later; 1 to 12 calls and, where it logs, 1 to 6 decisions in each trace."""
     rng, calls, spans = random.Random(0), [], []
@@ -274,29 +264,6 @@ def test_attempts_are_one_step_that_begins_with_the_first() -> None:
     assert actions(found) == ["big", "small"]
     assert found.rows["time_ns"].to_list() == [SECOND, 6 * SECOND]
     assert "last_error" not in known(found, 1)
-
-
-def test_a_span_that_only_repeats_a_decision_is_none(tmp_path: Path) -> None:
-    """Through the lake: a decision on a span of its own, on an agent, and again on that agent's call."""
-    policy = {"policy.action": "write", "policy.id": "p", "policy.propensity": 0.5}
-    spans = [
-        otlp.span(1, otlp.agent("boss")),
-        otlp.span(2, policy | {"policy.reason": "explore"}, parent=1, name="route"),
-        otlp.span(3, otlp.chat(), parent=1),
-        otlp.span(4, otlp.agent("write") | policy, parent=1, end_ns=otlp.START + 9 * SECOND),
-        otlp.span(5, otlp.chat(gen_ai__response__id="r") | policy, parent=4, end_ns=otlp.START + 8 * SECOND),
-        otlp.span(6, {"policy.action": "STOP", "policy.id": "p"}, parent=1, start_ns=otlp.START + 10 * SECOND),
-    ]
-    home = tmp_path / "home"
-    Lake.open(home, write=True).close()
-    ingest(home, otlp.traces_body(spans))
-    with Lake.open(home) as lake:
-        found = from_lake(lake, {"shop": True})
-        told = lake.query("decision_spans")
-    assert told["span_id"].to_list() == [otlp.span_id(2), otlp.span_id(4), otlp.span_id(6)]
-    assert told["call_id"].to_list() == [None, otlp.span_id(4), None]
-    assert found.rows["action"].to_list() == ["write", "write", "STOP"]
-    assert found.rows["explored"].to_list() == [True, False, False]
 
 
 def test_a_router_that_chooses_once_is_no_orchestrator() -> None:
@@ -581,118 +548,3 @@ def test_traces_without_any_outcome_are_left_out_and_the_rest_is_kept() -> None:
     assert (found.trace_ids, found.left_out) == (("t1",), {"neither quality nor cost is known": 1})
     with pytest.raises(ValueError, match="no trace with a quality or a cost"):
         to_episodes(steps(calls).rows.filter(pl.col("trace_id") == "t2"), seed=0)
-
-
-# ------------------------------------------------------------------------------------------- real instrumentations
-
-
-def ingest(home: Path, body: bytes, encoding: Literal["json", "protobuf"] = "json") -> None:
-    log = wal.Wal(home / "wal")
-    log.write([wal.Record("traces", encoding, 1, body)])
-    log.close()
-    options = ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=(Price("gpt-4o-mini", 1.0, 2.0),))
-    converter.run(home, options, lambda: True)
-
-
-def from_lake(
-    lake: Lake, orchestrate: dict[str, bool], names: dict[str, str] | None = None, drop: Sequence[str] = ()
-) -> Steps:
-    """names: trace -> the service to take it for. drop: what decisions are not to carry."""
-    calls = lake.query("decision_calls").with_columns(billed_usd="cost_usd", billed_unpriced="unpriced")
-    if names:
-        calls = calls.with_columns(service=pl.col("trace_id").replace(names))
-    return find_steps(
-        calls,
-        lake.query("decision_spans").with_columns(pl.lit(None, pl.String).alias(name) for name in drop),
-        lake.query("scores"),
-        dict.fromkeys(orchestrate, "quality"),
-        scored_spans=lake.query("scored_spans"),
-        texts=lambda ids: lake.query("step_texts", trace_ids=list(ids)),
-        orchestrate=orchestrate,
-    )
-
-
-def test_what_spans_tell_is_what_the_router_saw(tmp_path: Path) -> None:
-    """An app that the router leads, through the real SDK and ingest: the features computed from its spans are those
-    that were logged at each decision, but for the seconds, of which the route spans' own time is a part."""
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-    from test_runtime_episode import by_step, write
-
-    exporter, provider = InMemorySpanExporter(), TracerProvider(resource=Resource({"service.name": "desk"}))
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = provider.get_tracer("app")
-    model = by_step("search", "code", "code", "plan", "STOP")
-    episode = Orchestrator(Router.load(write(tmp_path / "policy", model)), tracer)
-    task, said = "How many orders came in May?", iter(["", "orders: 42\n", "orders: 42\n", "done"])
-    messages = {"gen_ai.input.messages": message(task)}
-    with tracer.start_as_current_span("invoke_agent desk", attributes=otlp.agent("desk") | messages) as span:
-        while (decision := episode.next({"messages": task})).action != "STOP":
-            output = next(said)
-            facts = otlp.chat(input_tokens=100, output_tokens=20, gen_ai__output__messages=answer(output))
-            with tracer.start_as_current_span("chat", attributes=facts | {"gen_ai.agent.name": decision.action}):
-                pass
-            episode.done("ok", output=output, cost_usd=(100 * 1.0 + 20 * 2.0) / 1e6, tokens=120)
-        span.set_attribute("gen_ai.output.messages", answer("42"))
-    home = tmp_path / "home"
-    Lake.open(home, write=True).close()
-    ingest(home, encode_spans(exporter.get_finished_spans()).SerializeToString(), "protobuf")
-    with Lake.open(home) as lake:
-        logged = from_lake(lake, {"desk": True}).rows
-        told = from_lake(lake, {"desk": True}, drop=["policy_features"]).rows
-    assert told["action"].to_list() == ["search", "code", "code", "plan", "STOP"]
-    assert told["explored"].to_list() == [False] * 5
-    assert told["features"].to_list() == logged["features"].to_list()
-    for mine, theirs in zip(told["step_features"].to_list(), logged["step_features"].to_list(), strict=True):
-        assert mine[:-1] == theirs[:-1]
-        assert mine[-1] == pytest.approx(theirs[-1], abs=0.5)
-
-
-def answer(text: str) -> str:
-    return json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}])
-
-
-REAL = {
-    "openinference_langchain/multi": ["supervisor", "researcher", "supervisor", "writer", "supervisor", "critic",
-                                      "supervisor"],
-    "openinference_openai_agents/handoff": ["triage", "refunds", "forecast"],
-    "openinference_crewai/crew_with_openai": ["Researcher", "Writer", "Reviewer"],
-    "openinference_autogen/swarm": ["triage", "forecast"],
-    "otel_genai_openai/agents_span_content": ["planner", "researcher", "writer", "writer", "reviewer"],
-    "pydantic_ai_native/multi": ["researcher", "writer", "reviewer"],
-    "langfuse_v5_langchain/agent": ["gpt-4.1-mini"] * 3,
-    "claude_code_native/bash_weather_json": ["claude-sonnet-4-5"] * 2,
-    "traceloop_sdk/agents": ["searcher", "searcher", "coder", "coder"],
-    "vercel_ai_6/agents": ["researcher", "writer"],
-}  # fmt: skip
-"""Case -> what acted in its longest trace, by what the application did."""
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Steps:
-    home = tmp_path_factory.mktemp("steps") / "home"
-    Lake.open(home, write=True).close()
-    folders = corpus.cases(corpus.GOLDEN.parent / "orchestration") + corpus.cases(corpus.GOLDEN)
-    found = [case for case in folders if case.name in REAL]
-    corpus.ingest_cases(home, found)
-    names = {trace: case.name for case in found for trace in case.truth["payload_facts"]["trace_ids"]}
-    with Lake.open(home) as lake:
-        return from_lake(lake, dict.fromkeys(REAL, True), names)
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_the_steps_of_a_real_application_are_found(real: Steps, case: str) -> None:
-    rows = real.rows.filter(pl.col("service") == case)
-    acted = [group["action"].to_list() for _, group in rows.group_by("trace_id", maintain_order=True)]
-    assert max(acted, key=len) == REAL[case]
-    later = rows.filter(pl.col("step") > 0)
-    assert all(values[STEP_DENSE.index("tokens")] > 0 for values in later["step_features"].to_list())
-
-
-def test_a_failed_turn_of_a_real_agent_is_seen_as_such(real: Steps) -> None:
-    rows = real.rows.filter(pl.col("service") == "otel_genai_openai/agents_span_content")
-    failed = [values[STEP_DENSE.index("last_error")] for values in rows["step_features"].to_list()]
-    assert failed == [0.0, 0.0, 0.0, 1.0, 0.0]
