@@ -22,6 +22,7 @@ LONGEST_PROMPT = 4_000  # characters; longer prompts are cut, their token counts
 STEP_GAP_US = 1_500  # an agent's own work between two spans, an assumption
 WINSOR = 0.999  # quantile of all logged latencies of the classifier, above which they are cut
 FAQ_PROMPTS = 4_000
+NO_OUTPUT = "(no output)"  # what a tool says that says nothing: an empty attribute is as good as none
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,9 @@ def _agent_calls(episode: Row, steps: Sequence[Row], latency: LatencyModel) -> t
 
 def _tool(step: Row, latency_us: int) -> Tool:
     """The environment's side of a step. ReAct wraps its SQL in `execute[...]` and ends with `submit`."""
-    failed = step["observation"].startswith("Error executing query")
+    said = step["observation"] or NO_OUTPUT
+    failed = said.startswith("Error executing query")
     if step["action"] == "submit":
-        return Tool("submit", {}, step["observation"], failed, latency_us, step["reward"])
+        return Tool("submit", {}, said, failed, latency_us, step["reward"])
     query = re.sub(r"^execute\[(.*)\]$", r"\1", step["action"], flags=re.DOTALL)
-    return Tool("execute_sql", {"query": query}, step["observation"], failed, latency_us, step["reward"])
+    return Tool("execute_sql", {"query": query}, said, failed, latency_us, step["reward"])
