@@ -62,8 +62,8 @@ def write_policy(
 
     Times are ISO 8601 with offset. `selftest_contexts` end up in the manifest: give none that hold users' text.
     An orchestrator needs the script that it falls back to, and may have budgets and other limits: see
-    `runtime.Course`. `sticky`: a session keeps its action (never of an orchestrator). ValueError if the incumbent is not an action, if the script or a limit is none, or a number in
-    `evaluation` is not finite.
+    `runtime.Course`. `sticky`: a session keeps its action (never of an orchestrator). ValueError if the incumbent is
+    not an action, if the script or a limit is none, or a number in `evaluation` is not finite.
     """
     course = _course(model, script, budgets, max_steps, loop)
     if model.steps and explore_percent:

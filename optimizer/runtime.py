@@ -692,9 +692,9 @@ class Decision:
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
     expired, no_candidates, none_able, error:<type>. Of a sticky policy also why the session's action was not taken and
-    another drawn: not_able (to serve this request), not_offered (no candidate now). An orchestrator takes its script's action for those, and for
-    unreadable_history, unreadable_budget and unknown_arm; it stops for budget:<what>, max_steps, loop, and for
-    no_candidates after the first step.
+    another drawn: not_able (to serve this request), not_offered (no candidate now). An orchestrator takes its script's
+    action for those of the incumbent, and for unreadable_history, unreadable_budget and unknown_arm; it stops for
+    budget:<what>, max_steps, loop, and for no_candidates after the first step.
     """
 
     action: str
@@ -991,7 +991,8 @@ class Router:
         can = self.model.able(features[None, :])[0]
         pool = tuple(action for action, may in zip(self.model.actions, can, strict=True) if may or action in allowed)
         seen = of_session(features)
-        first, second = self._shares(pool, seen), self._shares(allowed, seen)
+        first = self._shares(pool, seen)
+        second = first if pool == allowed else self._shares(allowed, seen)
         action, reason = pool[self._race(session, "session", pool, first[arm])], _REASONS[arm]
         if action not in allowed:
             reason = "not_able" if action in offered else "not_offered"
