@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ingest.errors import UsageError
 from optimizer import runtime
+from optimizer.bundle_evidence import evidence_of
 from optimizer.runtime import Model, PolicyError, Router
 
 SELF_TEST: tuple[Mapping[str, object], ...] = (
@@ -105,8 +106,7 @@ def write_policy(
         "evaluation": dict(evaluation),
         **course,
     }
-    text = json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
-    write_files(folder, members | {"manifest.json": text.encode()})
+    write_files(folder, members | {"manifest.json": _text(manifest)})
 
 
 def read_policy(folder: Path) -> tuple[Model, Mapping[str, Any]]:
@@ -121,19 +121,21 @@ def read_policy(folder: Path) -> tuple[Model, Mapping[str, Any]]:
 
 
 def manifest_for(folder: Path, service: str) -> Mapping[str, Any]:
-    """The checked manifest of a policy folder. UsageError as `read_policy`, or if it is another service's."""
+    """The checked manifest of a policy folder, with how it was judged. UsageError as `read_policy`, or if it is another
+    service's."""
     _, manifest = read_policy(folder)
     if manifest["virtual_model"] != service:
         raise UsageError(
             f"the policy in {folder} answers to the model name {manifest['virtual_model']}, not {service}",
             hint=f"Export it with --service {manifest['virtual_model']}.",
         )
-    return manifest
+    return {**manifest, **evidence_of(folder, service)}
 
 
 def copy_policy(folder: Path, manifest: Mapping[str, Any], to: Path) -> None:
-    """Copy the files that the manifest names, and itself last."""
-    write_files(to, {name: (folder / name).read_bytes() for name in [*manifest["files"], "manifest.json"]})
+    """Copy the files that the manifest names, and write the manifest last."""
+    files = {name: (folder / name).read_bytes() for name in manifest["files"]}
+    write_files(to, files | {"manifest.json": _text(manifest)})
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -146,6 +148,11 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(folder / name)
+
+
+def _text(manifest: Mapping[str, Any]) -> bytes:
+    """The bytes of manifest.json: equal manifests, equal bytes."""
+    return (json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def _course(

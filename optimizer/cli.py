@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ingest.errors import AppError, ConfigError, UsageError, WorkError
+from optimizer.bundle_cli import bundle
 
 if TYPE_CHECKING:
     from ingest.importers.sources import Importer, Source
@@ -633,6 +634,9 @@ def export(home: Path, target: str, service: str, out: Path, run_id: str | None,
     for note in notes:
         click.echo(note, err=True)
     click.echo(str(out))
+
+
+cli.add_command(bundle)
 
 
 @cli.command(short_help="Show the dashboard in the browser.")

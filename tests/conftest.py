@@ -9,17 +9,41 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before any library looks: threa
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, settings
+
+from optimizer import bundle
 
 # A busy machine makes examples slow, which is no fault; under CI the examples depend on the tests alone.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("steady"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "steady")
+
+
+@cache
+def manifest_schema() -> jsonschema.Draft202012Validator:
+    """The schema of policy-bundle/1 that we ship."""
+    path = Path(bundle.__file__).with_name("policy-bundle-1.schema.json")
+    return jsonschema.Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
+
+
+@pytest.fixture(autouse=True)
+def every_manifest_that_is_written_is_of_our_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = bundle.write_files
+
+    def checked(folder: Path, files: Mapping[str, bytes]) -> None:
+        if "manifest.json" in files:
+            manifest_schema().validate(json.loads(files["manifest.json"]))
+        write(folder, files)
+
+    monkeypatch.setattr(bundle, "write_files", checked)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ def leaves(group: click.Group, before: str = "") -> dict[str, click.Command]:
 
 LEAVES = leaves(cli.cli)
 COMMANDS = sorted(LEAVES)
-AT_HOME = [name for name in COMMANDS if name not in ("token", "prices show", "prices update")]
+HOMELESS = ("token", "prices show", "prices update", "bundle diff", "bundle show", "bundle sign", "bundle verify")
+AT_HOME = [name for name in COMMANDS if name not in HOMELESS]
 MAKES_HOME = ("collect", "import", "scores import", "demo")
 RESULT = {
     "calls": 3,
@@ -93,7 +94,9 @@ def options_of(command):
 
 def test_commands_are_those_that_exist_so_far():
     expected = "collect token import sql reconcile doctor points train evaluate nightly plan runs export dashboard demo"
-    assert sorted([*expected.split(), "prices reprice", "prices show", "prices update", "scores import"]) == COMMANDS
+    bundles = [f"bundle {name}" for name in ("diff", "show", "sign", "verify")]
+    prices = ["prices reprice", "prices show", "prices update", "scores import"]
+    assert sorted([*expected.split(), *bundles, *prices]) == COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -125,6 +128,10 @@ def test_command_works_on_a_home(name):
         "plan",
         "runs",
         "demo",
+        "bundle diff",
+        "bundle show",
+        "bundle sign",
+        "bundle verify",
     ],
 )
 def test_command_with_a_result_can_print_json(name):
