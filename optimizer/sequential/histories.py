@@ -62,7 +62,7 @@ def features_of(rows: pl.DataFrame, ended: pl.DataFrame, signals: pl.DataFrame) 
     step, end_ns, span_id, cost_usd, unknown (it has a cost that nobody knows), tokens, status and output_text (both
     null of calls that do not say how the step went). signals: trace_id, step, time_ns, value.
     """
-    found = np.zeros((len(rows), len(STEP_DENSE)), dtype=np.float32)
+    found: Floats = np.zeros((len(rows), len(STEP_DENSE)))
     place = 0
     for episode in _episodes(rows, ended, signals):
         for history in histories(episode):
