@@ -21,6 +21,7 @@ from optimizer.organisation import Activation, Answers, Folding, Organisation
 from optimizer.runtime import DIM, STEP_DENSE, width
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import MAX_UNSUPPORTED, MIN_EFFECTIVE, unsupported
+from optimizer.sequential.mixture import LEAST_EFFECTIVE
 from optimizer.sequential.standing import Mean, Measured, by_step, of_log, of_policy
 
 DEFINITIONS: Mapping[str, str] = {
@@ -199,24 +200,29 @@ class Change:
     change: Outcome
 
 
-def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *, confidence: float) -> list[Change]:
-    """Each metric before and after, in the order of `DEFINITIONS`; policy (n, a) on the log's decisions.
+def changes(
+    log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *, confidence: float, share: float = 1.0
+) -> list[Change]:
+    """Each metric before and after, in the order of `DEFINITIONS`; policy (n, a) on the log's decisions, followed in a
+    share of the traces while the others go as logged.
 
     Means are over traces where the metric is defined. An interval speaks of its own metric, not of all at once. There
-    is no number below `MIN_EFFECTIVE` effective episodes that have the metric, nor of a policy of which more
-    than 1 % of the episodes come to take actions not tried there. Raises ValueError for a metric without a definition.
+    is no number below `MIN_EFFECTIVE` effective episodes that have the metric (of a mixture neither below
+    `LEAST_EFFECTIVE` of the policy's own), of one that is unknown of most traces, nor of a policy of which more than
+    1 % of the episodes come to take actions not tried there. Raises ValueError for a metric without a definition.
     """
     if unknown := sorted(set(metrics) - set(DEFINITIONS)):
         raise ValueError(f"no definition of {', '.join(unknown)}")
-    today, ahead = of_log(log), of_policy(log, policy)
+    today, alone, ahead = of_log(log), of_policy(log, policy), of_policy(log, policy, share)
     barred = _untried(log, policy)
     found = []
     for name in [name for name in DEFINITIONS if name in metrics]:
         was, will = today.mean(metrics[name]), ahead.mean(metrics[name])
+        thin = _few(alone.mean(metrics[name]), MIN_EFFECTIVE if share == 1.0 else LEAST_EFFECTIVE)
         known = 1.0 if name in UNDEFINED else float((~np.isnan(metrics[name].whole)).mean())
         seen: Kind = "assumption" if known < 1 else "asymptotic"
         kind: Kind = seen if log.propensities_logged else "assumption"
-        before, after = _unknown(known) or _few(was), barred or _unknown(known) or _few(will)
+        before, after = _unknown(known) or _few(was), barred or _unknown(known) or thin or _few(will)
         found.append(
             Change(
                 name,
@@ -230,22 +236,20 @@ def changes(log: EpisodeLog, policy: Floats, metrics: Mapping[str, Measured], *,
 
 
 def _untried(log: EpisodeLog, policy: Floats) -> Refused | None:
-    share = unsupported(log, policy)
-    if share <= MAX_UNSUPPORTED:
+    part = unsupported(log, policy)
+    if part <= MAX_UNSUPPORTED:
         return None
-    return Refused(f"{share:.0%} of its episodes come to take actions that were not tried there")
+    return Refused(f"{part:.0%} of its episodes come to take actions that were not tried there")
 
 
 def _unknown(known: float) -> Refused | None:
     return Refused(f"known of {known:.0%} of the traces only") if known < MIN_KNOWN else None
 
 
-def _few(mean: Mean) -> Refused | None:
-    if mean.effective >= MIN_EFFECTIVE:
+def _few(mean: Mean, least: float = MIN_EFFECTIVE) -> Refused | None:
+    if mean.effective >= least:
         return None
-    return Refused(
-        f"only {mean.effective:.0f} effective episodes; below {MIN_EFFECTIVE:.0f} no interval can be trusted"
-    )
+    return Refused(f"only {mean.effective:.0f} effective episodes; below {least:.0f} no interval can be trusted")
 
 
 def _estimate(log: EpisodeLog, mean: Mean, scores: Floats, confidence: float, kind: Kind) -> Estimate:

@@ -226,6 +226,24 @@ def test_stopping_earlier_is_replayed_without_any_weight() -> None:
     assert gap.value == pytest.approx((np.maximum(second, third) - third).mean())
 
 
+def test_a_mixture_changes_its_share_of_what_the_policy_changes() -> None:
+    """Of metrics that every trace has; and it needs fewer effective episodes of the policy itself."""
+    log, policy = draw(600, 0)
+    metrics = {name: measured(log)[name] for name in ("steps", "cost_usd", "entropy")}
+    whole, part = (changes(log, policy, metrics, confidence=0.95, share=share) for share in (1.0, 0.4))
+    for one, some in zip(whole, part, strict=True):
+        assert one.today == some.today
+        assert isinstance(one.change, Estimate)
+        assert isinstance(some.change, Estimate)
+        assert some.change.value == pytest.approx(0.4 * one.change.value, rel=0.1)  # weights are 1 only on average
+        assert some.change.effective > one.change.effective
+    few, policy = draw(150, 1)
+    metrics = {"steps": measured(few)["steps"]}
+    (alone,), (mixed,) = (changes(few, policy, metrics, confidence=0.95, share=share) for share in (1.0, 0.4))
+    assert isinstance(alone.policy, Refused)
+    assert isinstance(mixed.policy, Estimate)
+
+
 def test_few_effective_episodes_get_no_number() -> None:
     log, policy = draw(120, 0)
     for one in changes(log, policy, measured(log), confidence=0.95):

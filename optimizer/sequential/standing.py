@@ -76,8 +76,9 @@ def of_log(log: EpisodeLog) -> Standing:
     return Standing(log, np.zeros(len(log.actions)), np.ones(len(log)))
 
 
-def of_policy(log: EpisodeLog, policy: Floats) -> Standing:
-    """policy (n, a) on the log's decisions."""
+def of_policy(log: EpisodeLog, policy: Floats, share: float = 1.0) -> Standing:
+    """policy (n, a) on the log's decisions; share: of the episodes that follow it, drawn as they begin, while the rest
+    goes as logged (see `mixture`)."""
     rows = np.arange(len(log.actions))
     differs = np.abs(policy - log.behaviour).max(axis=1, initial=0.0) > 1e-12
     replayed = differs & ~np.isnan(log.stop_quality)
@@ -89,7 +90,7 @@ def of_policy(log: EpisodeLog, policy: Floats) -> Standing:
         of = log.episode[now]
         stopped[now] = left[of] * stops[now]
         left[of] *= weight[now]
-    return Standing(log, stopped, left)
+    return Standing(log, share * stopped, share * left + 1 - share)
 
 
 def by_step(log: EpisodeLog) -> list[Ints]:
