@@ -1,0 +1,134 @@
+"""Candidate policies of an orchestrated service, the simplest first, each as a model that a router carries.
+
+Legend: n decisions, a actions of which the last is STOP.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimizer.dataset import Bools, Floats
+from optimizer.learners import Candidate
+from optimizer.ope.estimators import effective
+from optimizer.rewards import RewardSpec
+from optimizer.runtime import width
+from optimizer.sequential import routes, students
+from optimizer.sequential.decision_trees import Tree, always, model, rebuilt, simplified
+from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.evaluation import carried, weighted_per_decision
+from optimizer.sequential.fitted_q import fitted_q, returns, stop_margins, tried, utility
+from optimizer.sequential.policies import on_log
+
+SWEEPS, MEMBERS = 3, 3
+KEPT_CASCADES = 8
+"""Those that the training episodes say most of, and best."""
+LEAST_EFFECTIVE = 30.0
+POINTS = 3
+"""Steps at which a policy that changes this one alone is a candidate."""
+MOST_STEPS = 8
+"""Of the routes that stop after a fixed number of steps."""
+MOST_AGENTS = 6
+"""That cascades are made of, the commonest."""
+LEAST_ROWS = 50
+"""Decisions at a step, for a policy that changes this one to be learned."""
+
+
+def candidates(log: EpisodeLog, reward: RewardSpec, *, seed: int) -> list[Candidate]:
+    """Routes without learning, then learned ones: when to stop, one step, every step; as a tree, then as a forest.
+
+    ValueError for features that are not a router's (`runtime.width`).
+    """
+    names, agents = log.action_names, _agents(log)
+    if log.features.shape[1] != width(names):
+        raise ValueError(f"candidates need the {width(names)} features of a router, got {log.features.shape[1]}")
+    logged = routes.as_logged(log, seed=seed)
+    may = tried(log)
+    may[log.first, log.stop] = False
+    found = [Candidate("as logged", 0, model([logged], names))]
+    found += [Candidate(f"always {names[agent]}", 0, routes.constant(agent, names)) for agent in agents]
+    if may[:, log.stop].any():
+        found += [
+            Candidate(f"as logged, stop after {k} step{'s'[: k > 1]}", 0, routes.stop_after(logged, k, names))
+            for k in range(1, min(log.horizon, MOST_STEPS + 1))
+        ]
+        found += _cascades(log, reward, agents)
+    if np.isnan(utility(log, reward)).all() or np.isnan(log.quality).all():
+        return found
+    learner = fitted_q(log, reward, may, seed=seed, ensemble=MEMBERS)
+    sweeps = [next(learner) for _ in range(min(SWEEPS, max(log.horizon, 1)))]
+    lower = [values.lower(log.features) for values in sweeps]
+    if may[:, log.stop].any() and (stopping := _when_to_stop(log, reward, logged, seed)) is not None:
+        found.append(stopping)
+    found += _at_one_step(log, logged, lower[0], may, seed)
+    for number, values in enumerate(lower, start=1):
+        label = "one step better" if number == 1 else f"{number} steps ahead"
+        how = (log.features, values, may, names)
+        found += [
+            Candidate(f"{label}, a tree", 2 + number, students.shallow_tree(*how, seed=seed)),
+            Candidate(f"{label}, a forest", 5 + number, students.forest(*how, seed=seed)),
+        ]
+    outcome = returns(log, utility(log, reward))
+    found.append(Candidate("nearest neighbours", 9, routes.nearest(log, outcome, seed=seed)))
+    return found
+
+
+def _agents(log: EpisodeLog) -> list[int]:
+    """Columns of the actions besides STOP that the log tried anywhere."""
+    return [int(agent) for agent in np.flatnonzero(log.supported.any(axis=0)) if agent != log.stop]
+
+
+def _cascades(log: EpisodeLog, reward: RewardSpec, agents: list[int]) -> list[Candidate]:
+    """Single agents and cascades of two, those with the best weighted estimate among those that the log can follow."""
+    names = log.action_names
+    often = log.behaviour[:, agents].sum(axis=0)
+    agents = sorted(agents[place] for place in np.argsort(-often, kind="stable")[:MOST_AGENTS])
+    labelled = np.flatnonzero(~np.isnan(log.quality))
+    part = log.take(labelled)
+    ranked = []
+    for cascade in [*routes.single_agents(agents), *routes.cascades(agents)]:
+        route = model([cascade.tree(len(names))], names)
+        policy = on_log(route, part)
+        if effective(carried(part, policy)) < LEAST_EFFECTIVE:
+            continue
+        quality, cost, _ = weighted_per_decision(part, policy)
+        worth = float(reward.utility(np.array(quality), np.array(cost)))
+        if np.isfinite(worth):
+            ranked.append((worth, len(cascade.agents), cascade.label(names), route))
+    ranked.sort(key=lambda one: -one[0])
+    return [Candidate(label, size - 1, route) for _, size, label, route in ranked[:KEPT_CASCADES]]
+
+
+def _when_to_stop(log: EpisodeLog, reward: RewardSpec, logged: Tree, seed: int) -> Candidate | None:
+    """As logged, and STOP where that is worth more."""
+    margins = stop_margins(log, reward, seed=seed, ensemble=MEMBERS)
+    rows = np.flatnonzero((log.step > 0) & ~np.isnan(margins))
+    if not len(rows) or margins[rows].max() <= 0:
+        return None
+    targets = np.column_stack([np.zeros(len(rows)), margins[rows]])
+    rule = students.small_tree(log.features[rows], targets, seed=seed)
+    stops = always(log.stop, len(log.action_names))
+    found = simplified(rebuilt(rule, lambda value: stops if value[1] > 0 else logged))
+    return Candidate("as logged, stop when it pays", 1, model([found], log.action_names))
+
+
+def _at_one_step(log: EpisodeLog, logged: Tree, values: Floats, may: Bools, seed: int) -> list[Candidate]:
+    """Policies that change one step alone, at the steps where that promises most. They overlap best with a log that
+    explores one step of an episode."""
+    usual = log.behaviour.argmax(axis=1)
+    promising = []
+    for t in range(log.horizon):
+        rows = np.flatnonzero((log.step == t) & may.any(axis=1))
+        if len(rows) < LEAST_ROWS:
+            continue
+        targets = students.shortfalls(values[rows], may[rows])
+        tree = students.small_tree(log.features[rows], targets, seed=seed)
+        place = np.arange(len(rows))
+        chosen = model([tree], log.action_names).values(log.features[rows]).argmax(axis=1)
+        gain = float((values[rows][place, chosen] - values[rows][place, usual[rows]]).sum()) / len(log)
+        if gain > 0:
+            promising.append((gain, t, tree))
+    promising.sort(key=lambda one: -one[0])
+    return [
+        Candidate(f"as logged but for step {t + 1}", 2, model([routes.at_step(logged, t, tree)], log.action_names))
+        for _, t, tree in promising[:POINTS]
+    ]
