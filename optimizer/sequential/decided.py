@@ -145,8 +145,8 @@ def placed(calls: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     """The calls of traces that have decisions, with `step` (the decision that a call belongs to), `below` (it lies
     below that decision, or is it), `since` (it began no earlier than the decision) and `named`: it is part of what the
     action names, which is what lies below the decision, and of a model's call also the tools that follow; of a decision
-    that is no call those of its agent, model or tool, and the tools that follow its model's call; where there is nothing
-    of these, all since the decision.
+    that is no call those of its agent, model or tool, and the tools that follow its model's call; where there is
+    nothing of these, all since the decision.
 
     calls: as for `decided`.
     """
