@@ -18,8 +18,8 @@ from dashboard.theme import Ink
 Shown = Literal["count", "failed", "cost", "seconds"]
 REACHED = "Traces that get here"
 """The first row of the route."""
-_WIDTH = 0.8
-"""Of a step's column the part that a share of 100 % fills."""
+_WIDE, _NARROW = 0.8, 0.6
+"""Of a step's column the part that a share of 100 % fills: of a few steps, and of more, so that numbers fit in."""
 _SEEN = 0.005
 """A smaller share is not drawn."""
 
@@ -28,6 +28,7 @@ def route(steps: Sequence[RouteStep], actions: Sequence[str], ink: Ink) -> alt.L
     """A column for each step and a row for each action: paired bars of the share of the traces that get there, today's
     in grey, the suggestion's in ink. The first row is how many get there. Which is which stands above, in words."""
     rows: list[dict[str, Any]] = []
+    few = len(steps) <= 6
 
     def add(step: RouteStep, action: str, who: str, share: float | None) -> None:
         if share is not None and share >= _SEEN:
@@ -36,7 +37,7 @@ def route(steps: Sequence[RouteStep], actions: Sequence[str], ink: Ink) -> alt.L
             rows.append(
                 {
                     "step": at,
-                    "end": at + _WIDTH * share,
+                    "end": at + (_WIDE if few else _NARROW) * share,
                     "action": action,
                     "who": who,
                     "text": text,
@@ -77,11 +78,10 @@ def route(steps: Sequence[RouteStep], actions: Sequence[str], ink: Ink) -> alt.L
     ]
     base = alt.Chart(data).encode(y=y, yOffset=offset)
     bars = base.mark_bar(cornerRadiusEnd=2).encode(x=x, x2="end:Q", color=tint, tooltip=tips)
-    labels = base.mark_text(align="left", dx=4, fontSize=10, color=ink.muted).encode(
+    labels = base.mark_text(align="left", dx=3, fontSize=10 if few else 9, color=ink.muted).encode(
         x=alt.X("end:Q", title=None), text="text:N"
     )
-    layers = [bars, labels] if len(steps) <= 6 else [bars]  # narrower columns leave no room for numbers
-    return layered(layers, 50 + 40 * max(len(order), 1))
+    return layered([bars, labels], 50 + 40 * max(len(order), 1))
 
 
 def handoffs(rows: Sequence[HandoffRow], what: Shown, ink: Ink) -> alt.LayerChart:
@@ -98,13 +98,11 @@ def handoffs(rows: Sequence[HandoffRow], what: Shown, ink: Ink) -> alt.LayerChar
     ).with_columns(dark=pl.col("shade") > 0.45)
     agents = list(dict.fromkeys(name for row in rows for name in (row.source, row.target)))
     scale = alt.Scale(domain=agents, paddingInner=0.06)
-    across = alt.Axis(
-        orient="top", labelAngle=0, labelLimit=130, labelColor=ink.text, labelFontSize=13, domain=False, ticks=False,
-        titleColor=ink.muted, titleFontWeight="normal",
-    )  # fmt: skip
-    down: Mapping[str, Any] = {"titleColor": ink.muted, "titleFontWeight": "normal"}
+    quiet: dict[str, Any] = {"titleColor": ink.muted, "titleFontWeight": "normal"}
+    room = max(60, 900 // max(len(agents), 1))
+    across = alt.Axis(**{**names(ink).to_dict(), **quiet, "orient": "top", "labelAngle": 0, "labelLimit": room})
     x = alt.X("target:N", title="… to", sort=agents, scale=scale, axis=across)
-    axis = alt.Axis(**{**names(ink).to_dict(), **down})
+    axis = alt.Axis(**{**names(ink).to_dict(), **quiet})
     y = alt.Y("source:N", title="From …", sort=agents, scale=scale, axis=axis)
     tips = [
         alt.Tooltip("source:N", title="From"),

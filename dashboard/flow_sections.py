@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -10,7 +11,7 @@ from itertools import groupby
 from dashboard import figures
 from dashboard.figures import Unit
 from dashboard.flows import Baseline, Flow, HandoffRow, Metric, PromptRow, StepRow
-from dashboard.parts import facts_row, figure, table
+from dashboard.parts import facts_row, figure, remark, table
 from dashboard.records import Figure
 
 
@@ -53,18 +54,31 @@ def organisation(metrics: Sequence[Metric]) -> str:
 
 
 def baselines(rows: Sequence[Baseline]) -> str:
-    """What simpler routes would give; latency where any of them has one."""
-    timed = any(row.latency is not None for row in rows)
+    """What simpler routes would give, of those that can be estimated; latency where any of them has one."""
+    shown = [row for row in rows if not row.refused]
+    timed = any(row.latency is not None for row in shown)
     body = []
-    for row in rows:
+    for row in shown:
         cells = [_Cell(row.cost, "usd", "baseline_cost"), _Cell(row.quality, "quality", "baseline_quality")]
         if timed:
             cells.append(_Cell(row.latency or _UNSAID, "seconds", "baseline_latency"))
         body.append(_Row(row.label, "the suggestion" if row.chosen else "", tuple(cells)))
     head = ["Route", "Cost per 1,000 traces", "Quality", *(["Duration"] if timed else [])]
-    return _grid(head, body, "baselines", kind=True)
+    return (_grid(head, body, "baselines", kind=True) if body else "") + _left_out(rows)
 
 
+def _left_out(rows: Sequence[Baseline]) -> str:
+    """The routes that cannot be estimated, and why."""
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        if row.refused:
+            told.setdefault(_FEW.sub("too few", row.cost.reason), []).append(row.label)
+    lines = (f"Not estimated, {reason}: {'; '.join(names)}." for reason, names in told.items())
+    return "".join(remark(line) for line in lines)
+
+
+_FEW = re.compile(r"^only \d+(?= effective)")
+"""How many there are differs from route to route; that they are too few does not."""
 _UNSAID = Figure(None, None, None, None, reason="the run does not say")
 
 
@@ -110,6 +124,7 @@ def handoffs(rows: Sequence[HandoffRow]) -> str:
             ),
         )
         for row in rows
+        if not row.refused
     ]
     head = [
         "Handoff",

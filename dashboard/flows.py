@@ -56,6 +56,11 @@ class Baseline:
     """None: the run does not say."""
     chosen: bool
 
+    @property
+    def refused(self) -> bool:
+        """Neither cost nor quality is estimated."""
+        return self.cost.refused and self.quality.refused
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -95,6 +100,11 @@ class HandoffRow:
     quality: Figure
     quality_without: Figure
     difference: Figure
+
+    @property
+    def refused(self) -> bool:
+        """It is too rare for any number but its count."""
+        return all(one.refused for one in (self.failed, self.cost, self.seconds, self.quality, self.difference))
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,7 @@ def _step(row: Json) -> RouteStep:
 
 
 def _shares(row: Json) -> dict[str, float]:
-    return {str(action): float(share) for action, share in row.items()}
+    return {str(action): round(float(share), 9) for action, share in row.items()}  # 0.9999999999999996 is all of them
 
 
 def _metric(row: Json) -> Metric:

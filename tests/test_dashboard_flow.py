@@ -114,7 +114,8 @@ def test_what_was_not_estimated_comes_with_its_reason_and_no_number(full: Path) 
     at = show(service="alpha")
     assert shown(at, "cycles_2_policy") == []
     assert text(at).count(UNTRIED) == 1  # two cells of one reason are one
-    assert text(at).count(FEW) == 2
+    assert text(at).count(FEW) == 1
+    assert "And 1 handoff too rare for a number." in text(at)
 
 
 def test_only_whole_intervals_are_called_better_or_worse(full: Path) -> None:
@@ -143,6 +144,7 @@ def test_nothing_suggested_shows_today_alone(full: Path) -> None:
     page = text(at)
     assert "Today's route; nothing is suggested." in page
     assert "There is no suggested rule for stopping" in page
+    assert "Not estimated, too few effective episodes; below 100 no interval can be trusted: as logged." in page
     assert "Prompts" not in page  # the run did not look
     assert shown(at, "steps_today") == [ends(flow()["organisation"][0]["today"])]
     assert shown(at, "steps_policy") == []

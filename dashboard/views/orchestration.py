@@ -119,4 +119,8 @@ def _handoffs(flow: Flow) -> None:
     chosen = st.segmented_control("Shown", words, default="How often", key="shown", label_visibility="collapsed")
     shown = words.get(chosen or "", "count")
     st.altair_chart(flow_charts.handoffs(flow.handoffs, shown, frame.ink()), key="handoffs")
-    st.html(flow_sections.handoffs(flow.handoffs))
+    rare = sum(row.refused for row in flow.handoffs)
+    if rare < len(flow.handoffs):
+        st.html(flow_sections.handoffs(flow.handoffs))
+    if rare:
+        st.html(parts.remark(f"And {figures.counted(rare, 'handoff')} too rare for a number."))
