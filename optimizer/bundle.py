@@ -12,6 +12,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -132,10 +133,13 @@ def manifest_for(folder: Path, service: str) -> Mapping[str, Any]:
     return {**manifest, **evidence_of(folder, service)}
 
 
-def copy_policy(folder: Path, manifest: Mapping[str, Any], to: Path) -> None:
-    """Copy the files that the manifest names, and write the manifest last."""
-    files = {name: (folder / name).read_bytes() for name in manifest["files"]}
-    write_files(to, files | {"manifest.json": _text(manifest)})
+def copy_policy(
+    folder: Path, manifest: Mapping[str, Any], to: Path, more: Mapping[str, bytes] = MappingProxyType({})
+) -> None:
+    """Copy the files that the manifest names, add `more`, and write the manifest of them all last."""
+    files = {name: (folder / name).read_bytes() for name in manifest["files"]} | dict(more)
+    hashes = {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    write_files(to, files | {"manifest.json": _text({**manifest, "files": hashes})})
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

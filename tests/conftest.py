@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import node_packages
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -65,3 +66,9 @@ def run_demo(home: Path) -> Demo:
 def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The demo as a newcomer runs it, once for all tests."""
     return run_demo(tmp_path_factory.mktemp("demo") / "home")
+
+
+@pytest.fixture(scope="session")
+def node_modules(request: pytest.FixtureRequest) -> Path:
+    """Packages of npm: see `node_packages`."""
+    return node_packages.installed(request.config)
