@@ -46,6 +46,7 @@ QUERIES = (
     "scored_spans",
     "scores",
     "services",
+    "session_draws",
     "settled_among",
     "step_links",
     "step_texts",

@@ -112,16 +112,18 @@ class ServiceSettings:
     """What the user knows about a service. `incumbent`: the action it falls back to (None: the most frequent one).
     `quality`: the score that counts (None: the most frequent one). `judge`: the score in which a judge guesses it
     (None: scores of the same name whose source is a judge). `value_usd`: what one decision of full quality is worth
-    (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name. `models`:
-    what models can do, where litellm's list does not say or is wrong. `orchestrate`: whether its traces are studied
-    step by step (None: where the log shows something to learn from that). `step_quality`: the score of a step that says
-    what quality a trace would have if it stopped after it (None: "step_" and the name of the quality), of the last step
-    or of the best so far (`step_quality_of`)."""
+    (None: quality is a limit, not a price). `segments`: decisions whose quality may not fall either, by name.
+    `models`: what models can do, where litellm's list does not say or is wrong. `sticky`: a session keeps the
+    action that its first request got (see `optimizer.stickiness`); such a service is not studied step by step.
+    `orchestrate`: whether its traces are studied step by step (None: where the log shows something to learn from
+    that). `step_quality`: the score of a step that says what quality a trace would have if it stopped after it
+    (None: "step_" and the name of the quality), of the last step or of the best so far (`step_quality_of`)."""
 
     incumbent: str | None = None
     quality: str | None = None
     judge: str | None = None
     value_usd: float | None = None
+    sticky: bool = False
     orchestrate: bool | None = None
     step_quality: str | None = None
     step_quality_of: Literal["last", "best"] = "last"
@@ -391,6 +393,7 @@ SERVICE: Mapping[str, Reader] = {
     "quality": _text,
     "judge": _text,
     "value_usd": _number("USD above 0", lambda number: number > 0),
+    "sticky": _switch,
     "orchestrate": _switch,
     "step_quality": _text,
     "step_quality_of": _last_or_best,
@@ -564,6 +567,8 @@ def _service(place: _Place, content: object) -> ServiceSettings:
         if name not in SERVICE:
             raise place.unknown(name, [*SERVICE, "limits", "segments", "models", "points"])
     values = place.read(table, SERVICE)
+    if values.get("sticky") and values.get("orchestrate"):
+        raise ConfigError(f"{place.origin}: {place.key} cannot be sticky and orchestrate: steps are decided one by one")
     return ServiceSettings(
         limits=Limits(**(place / "limits").read(limits, LIMITS)),  # type: ignore[arg-type]
         segments=MappingProxyType({name: _segment(place / "segments" / name, part) for name, part in segments.items()}),

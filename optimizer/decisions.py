@@ -7,7 +7,7 @@ point is named by the workflow or agent that the trace starts with, else by the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +16,7 @@ import polars as pl
 from optimizer import prompts
 from optimizer.dataset import JUDGE, Floats
 from optimizer.one_list import FAILED_WITHOUT_USAGE
-from optimizer.runtime import DIM, decode_features
+from optimizer.runtime import DIM, decode_features, opening
 
 MODEL_KINDS = ("llm", "embedding")
 COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
@@ -62,13 +62,15 @@ def find_decisions(
     scores: pl.DataFrame,
     quality_names: Mapping[str, str | None],
     judge_names: Mapping[str, str | None] = MappingProxyType({}),
+    sticky: Collection[str] = (),
 ) -> pl.DataFrame:
     """The decisions of all traces that hold a model call, ordered by time; columns `COLUMNS`.
 
     calls: rows of the query `decision_calls` with costs at one price list (see `one_list.with_one_list`). scores: rows
     of the lake's scores. quality_names: per service, the score that means quality (see `quality_name`); judge_names:
-    the one in which a judge guesses it, where that has a name of its own. Cost is null when any call of the trace that
-    was to be priced has none; quality when no score of that name has arrived.
+    the one in which a judge guesses it, where that has a name of its own. sticky: services whose features are those of
+    a conversation's opening, as their router reads them. Cost is null when any call of the trace that was to be priced
+    has none; quality when no score of that name has arrived.
     """
     firsts = first_calls(calls).filter("decides")
     if firsts.is_empty():
@@ -80,7 +82,7 @@ def find_decisions(
         step=pl.lit(0, pl.Int64),
         action=action(),
         label_probability=pl.lit(None, pl.Float64),
-        features=pl.Series(_features(rows), dtype=pl.Array(pl.Float32, DIM)),
+        features=pl.Series(_features(rows, sticky), dtype=pl.Array(pl.Float32, DIM)),
     )
     rows = with_propensities(rows)
     return rows.select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
@@ -296,13 +298,20 @@ def parsed(text: str | None) -> object:
         return None
 
 
-def _features(rows: pl.DataFrame) -> Floats:
-    """(n, DIM): the vector that the router logged, else one computed from the recorded messages."""
+def _features(rows: pl.DataFrame, sticky: Collection[str]) -> Floats:
+    """(n, DIM): the vector that the router logged, else one computed from the recorded messages; of a sticky service
+    from their opening, also instead of a logged one where the conversation was further on."""
     features: Floats = np.zeros((len(rows), DIM), dtype=np.float32)
-    for row, text, tools in zip(features, rows["input_text"].to_list(), rows["tools_offered"].to_list(), strict=True):
-        row[:] = prompts.features(parsed(text), parsed(tools))
+    further = np.zeros(len(rows), dtype=np.bool_)
+    columns = (rows[name].to_list() for name in ("input_text", "tools_offered", "service"))
+    for place, (text, tools, service) in enumerate(zip(*columns, strict=True)):
+        messages = parsed(text)
+        if service in sticky and isinstance(messages, list):
+            messages, whole = opening({"messages": messages})["messages"], messages
+            further[place] = messages != whole
+        features[place] = prompts.features(messages, parsed(tools))
     for place, logged in enumerate(rows["policy_features"].to_list()):
-        if logged:
+        if logged and not further[place]:
             try:
                 features[place] = decode_features(logged)
             except ValueError:

@@ -12,7 +12,7 @@ import polars as pl
 from ingest.lake import Lake
 from optimizer import prompts
 from optimizer import unpriced as spend
-from optimizer.runtime import decode_features, decode_orchestration, features_hash
+from optimizer.runtime import decode_features, decode_orchestration, features_hash, opening
 
 FEATURES_CHECKED = 2000
 """The newest decisions whose features are computed again."""
@@ -253,8 +253,9 @@ def _agrees(row: Mapping[str, object]) -> bool:
         wanted = row["logged_hash"] or features_hash(decode_features(str(row["logged"])))
     except ValueError:
         return False
-    found = prompts.features(_parsed(row["input_text"]), _parsed(row["tools_offered"]))
-    return features_hash(found) == wanted
+    messages, tools = _parsed(row["input_text"]), _parsed(row["tools_offered"])
+    read = (messages, opening({"messages": messages})["messages"])  # the second by a sticky policy
+    return any(features_hash(prompts.features(one, tools)) == wanted for one in read)
 
 
 def _parsed(value: object) -> object:

@@ -112,7 +112,9 @@ def _action_names(decisions: pl.DataFrame) -> tuple[str, ...]:
     taken = decisions["action"].value_counts().sort("count", "action", descending=[True, False])["action"].to_list()
     offered = decisions["candidates"].explode().drop_nulls().unique().sort().to_list()
     names = list(dict.fromkeys([*taken, *offered]))
-    return tuple(names) if len(names) <= MAX_ACTIONS else (*names[: MAX_ACTIONS - 1], OTHER)
+    if len(names) <= MAX_ACTIONS:
+        return tuple(names)
+    return (*[name for name in names if name != OTHER][: MAX_ACTIONS - 1], OTHER)
 
 
 def logged_behaviour(decisions: pl.DataFrame, actions: Ints, place: dict[str, int]) -> tuple[Floats, np.ndarray]:

@@ -146,6 +146,10 @@ def reasons(service: Record) -> list[str]:
         level = f"{100 * service['limits']['confidence']:.4g} %"
         times = "once" if further == 1 else f"{further} times"
         lines.append(f"judged {times} before on some of these decisions: all intervals are {level} intervals")
+    if sessions := service.get("data", {}).get("sessions"):
+        from optimizer import stickiness
+
+        lines.append(stickiness.words(sessions))
     if waiting := service.get("data", {}).get("waiting"):
         lines.append(f"{waiting:,} decisions are newer than the newest plan of scores and left for the next one")
     plan = service.get("plan")

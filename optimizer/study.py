@@ -51,7 +51,7 @@ from optimizer.ope.sensitivity import MOST_GAMMA, tipping_point
 from optimizer.policy import Fixed, Learned, Policy, Today
 from optimizer.rewards import RewardSpec
 from optimizer.rules import Rules, explain
-from optimizer.runtime import Model
+from optimizer.runtime import Model, of_session
 from optimizer.segments import Protected
 
 MIN_DECISIONS = 100
@@ -158,11 +158,13 @@ def learn(
     seed: int,
     actions: Collection[str] | None = None,
     abilities: Mapping[str, Ability] = MappingProxyType({}),
+    sticky: bool = False,
 ) -> Lessons:
     """Fit all candidates on the training rows and pick one on the choosing rows; in a smaller log, on both by parts.
 
     `actions` are those that may be suggested; None: all that the log shows often enough. `abilities`: what is known of
-    the actions; one that cannot serve a decision is not taken there.
+    the actions; one that cannot serve a decision is not taken there. `sticky`: the policy sees of a session only what
+    all its requests share.
     """
     data = logged.data
     splits = split(data.groups, data.time_ns)
@@ -172,12 +174,15 @@ def learn(
     columns = _learnable(train, actions, labels.told(data))
     reward = RewardSpec.default(train.cost_usd) if value_usd is None else RewardSpec(value_usd)
 
+    def seen(data: LoggedDataset) -> Floats:
+        return np.asarray(of_session(data.features), dtype=np.float64) if sticky else data.features
+
     def tried(lesson: Lesson) -> list[Candidate]:
         return [
             replace(one, model=limited(one.model, abilities)) for one in candidates(lesson, reward, epsilon=epsilon)
         ]
 
-    terms = (columns, tried, limits, reward, seed)
+    terms = (columns, seen, tried, limits, reward, seed)
     enough = len(splits.train) + len(splits.choose) > CROSS_CHOSEN
     made = _by_split(data, splits, *terms) if enough else _by_parts(data, splits, *terms)
     if made is None:
@@ -211,6 +216,7 @@ def _by_split(
     data: LoggedDataset,
     splits: Splits,
     columns: Sequence[int],
+    seen: Callable[[LoggedDataset], Floats],
     tried: Callable[[Lesson], list[Candidate]],
     limits: Limits,
     reward: RewardSpec,
@@ -218,7 +224,7 @@ def _by_split(
 ) -> _Made | None:
     """Learned on the training rows, scored on the choosing rows."""
     known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
-    lesson = _lesson(data.take(splits.train), known, columns)
+    lesson = _lesson(data.take(splits.train), known, columns, seen)
     if not _whole(lesson):
         return None
     found = [scored for one in tried(lesson) if (scored := score(one, chooser, limits, reward)) is not None]
@@ -229,6 +235,7 @@ def _by_parts(
     data: LoggedDataset,
     splits: Splits,
     columns: Sequence[int],
+    seen: Callable[[LoggedDataset], Floats],
     tried: Callable[[Lesson], list[Candidate]],
     limits: Limits,
     reward: RewardSpec,
@@ -239,9 +246,9 @@ def _by_parts(
     earlier = data.take(np.sort(np.concatenate([splits.train, splits.choose])))
     part = folds(earlier.groups, PARTS, seed)
     pairs = by_parts(earlier, part, PARTS, confidence=limits.confidence, seed=seed)
-    lessons = [_lesson(known.data, known, columns) for known, _ in pairs]
+    lessons = [_lesson(known.data, known, columns, seen) for known, _ in pairs]
     everywhere = joined([here for _, here in pairs], earlier, part)
-    last = _lesson(earlier, everywhere, columns)
+    last = _lesson(earlier, everywhere, columns, seen)
     if not all(map(_whole, [*lessons, last])):
         return None
     policies = [
@@ -401,12 +408,14 @@ def _learnable(train: LoggedDataset, actions: Collection[str] | None, told: Bool
     ]
 
 
-def _lesson(train: LoggedDataset, evaluation: Evaluation, columns: Sequence[int]) -> Lesson:
+def _lesson(
+    train: LoggedDataset, evaluation: Evaluation, columns: Sequence[int], seen: Callable[[LoggedDataset], Floats]
+) -> Lesson:
     quality, cost = evaluation.outcomes["quality"], evaluation.outcomes["cost_usd"]
     outcome, known = labels.corrected(quality, WEIGHT_CAP)
     picked = list(columns)
     return Lesson(
-        train.features,
+        seen(train),
         doubly_robust_targets(train, outcome, quality.model, known)[:, picked],
         doubly_robust_targets(train, train.cost_usd, cost.model, cost.known)[:, picked],
         quality.model[:, picked],

@@ -167,6 +167,7 @@ def service_json(
             "label_share": labelled / len(data),
             "label_sources": list(data.label_sources),
             "waiting": training.get("waiting", 0),
+            "sessions": training.get("sessions"),
             "quality_name": training["quality_name"],
             "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
             "propensity_faults": training.get("propensity_faults", []),

@@ -17,7 +17,7 @@ from optimizer.evidence import Refused
 from optimizer.exploration import Exploration
 from optimizer.export import litellm
 from optimizer.planned import Question
-from optimizer.runtime import Model
+from optimizer.runtime import Model, of_session
 from optimizer.threads import one_thread
 
 IMITATED = 0.9
@@ -37,7 +37,8 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
     found = question.exploration()
     if isinstance(found, Refused):
         raise WorkError(f"no experiment for {question.service}: {found.reason}")
-    model, notes = router_model(question, found)
+    sticky = settings.service(question.service).sticky
+    model, notes = router_model(question, found, sticky=sticky)
     count = sum(runs.policy_folder(home / "runs" / run_id, question.service).is_dir() for run_id in runs.run_ids(home))
     configured = settings.service(question.service).incumbent
     today = dict(zip(found.arms, np.sum([s.share * s.today for s in found.segments], axis=0), strict=True))
@@ -53,12 +54,14 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
             incumbent=str(incumbent),
             evaluation={"explores": True, "decisions": found.decisions},
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            sticky=sticky,
         )
         return [*notes, *litellm.export(Path(folder), out, question.service)]
 
 
-def router_model(question: Question, found: Exploration) -> tuple[Model, list[str]]:
-    """The model that draws by the experiment's table, and how well it repeats today's choices where it has to."""
+def router_model(question: Question, found: Exploration, *, sticky: bool = False) -> tuple[Model, list[str]]:
+    """The model that draws by the experiment's table, and how well it repeats today's choices where it has to. A sticky
+    router sees what all requests of a session share."""
     draws = {"draws": found.table}
     if found.base == "suggestion" and question.model is not None:
         model = question.model
@@ -69,8 +72,11 @@ def router_model(question: Question, found: Exploration) -> tuple[Model, list[st
     chosen = source[:, columns].argmax(axis=1)
     if len(np.unique(chosen)) == 1:
         return Model("constant", found.arms, {"values": np.eye(len(columns))[chosen[0]], **draws}), []
-    model = imitation(question.data.features, chosen, found.arms, draws)
-    greedy = model.values(question.data.features).argmax(axis=1)
+    features = question.data.features
+    if sticky:
+        features = np.asarray(of_session(features), dtype=np.float64)
+    model = imitation(features, chosen, found.arms, draws)
+    greedy = model.values(features).argmax(axis=1)
     share = float(np.mean(greedy == chosen))
     if share < IMITATED:
         raise WorkError(
