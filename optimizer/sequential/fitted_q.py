@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints
+from optimizer.ope.trees import predict_all
 from optimizer.rewards import RewardSpec
 from optimizer.runtime import DIM, width
 from optimizer.sequential.episodes import EpisodeLog
@@ -246,6 +247,15 @@ class _Trees:
         clipped: Floats = np.clip(model.predict(x) * scale, self.low, self.high)
         return clipped
 
+    def predict_all(self, x: Floats, own: Floats, seen: Ints) -> Floats:
+        """x (m, d), own (m, b, a) -> (m, a) of trees fitted on `_design`; the lowest of all for actions not seen."""
+        result = np.full((len(x), own.shape[2]), self.low)
+        if self.model is not None:
+            model, scale = self.model
+            every = np.clip(predict_all(model, x, seen, own.shape[2], own) * scale, self.low, self.high)
+            result[:, seen] = every[:, seen]
+        return result
+
 
 @dataclass(frozen=True, eq=False)
 class _Member:
@@ -261,10 +271,7 @@ class _Member:
     def predict(self, features: Floats) -> Floats:
         """features (m, d) -> (m, a)."""
         codes = self.bins.codes(features)
-        result = np.full((len(features), self.own.shape[1]), self.going.low)
-        for action in self.seen:
-            taken = np.full(len(features), action)
-            result[:, action] = self.going.predict(_design(codes, taken, features, self.own))
+        result = self.going.predict_all(codes, features[:, self.own], self.seen)
         if self.stop is not None:
             result[:, -1] = self.stop.predict(codes)
         return result
