@@ -1,0 +1,125 @@
+"""Learned orchestration against every fixed route on real steps: `SAMPLE_DATA=DIR pytest -m bench -s
+tests/bench/test_orchestration_replay.py`, some four minutes of one core for each setting.
+
+Ten redraws. In each, 60 % of the groups of InterCode's SQL tasks log eight episodes a task of the incumbent, which
+explores (see `intercode.script`); a policy is learned of that log alone. Fixed routes (an arm for some steps or to its
+end, every cascade of two and of three, each ended by the environment at reward 1, as the learned policy is) are chosen
+by what they *truly* give on the same tasks, which no log would tell. Both are judged by their truth on the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import intercode
+import numpy as np
+import pytest
+from intercode import World
+
+from optimizer.gate import Limits
+from optimizer.rewards import RewardSpec
+from optimizer.runtime import Model
+from optimizer.sequential.study import learn, per_episode
+from optimizer.truth import Truth
+
+REDRAWS = 10
+EQUAL = 0.02
+"""Quality that may be lost at equal cost."""
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.skipif(intercode.folder() is None, reason="SAMPLE_DATA names no data folder"),
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One redraw. Truths are of the tasks that nothing was learned of."""
+
+    learned: Truth
+    label: str
+    best: Truth
+    """The route of most utility on the training tasks."""
+    best_route: str
+    equal: Truth
+    """The route of most quality on the training tasks that costs no more there than what was learned."""
+    equal_route: str
+    value_usd: float
+    changed: float
+    """Share of tasks whose route is not the incumbent's."""
+    commonest: float
+    """Share of the commonest route, repeated steps left out."""
+    seconds: float
+    """CPU time of learning."""
+
+    def utility(self, truth: Truth) -> float:
+        return truth.quality - truth.cost_usd / self.value_usd
+
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"learned {_figures(self.learned)} ({self.label}); equal cost {_figures(self.equal)} ({self.equal_route}); "
+            f"best {_figures(self.best)} ({self.best_route}); utility {self.utility(self.learned):.3f} against "
+            f"{self.utility(self.best):.3f}; {self.changed:.0%} changed, commonest route {self.commonest:.0%}, "
+            f"{self.seconds:.0f} s"
+        )
+
+
+def redraw(world: World, seed: int) -> Result:
+    """Split, log, learn, and the truth of it."""
+    train, test = world.split(seed)
+    log = world.draw(train, 8, seed=seed)
+    began = time.process_time()
+    suggestion = learn(log, Limits(), None, seed=seed).suggestion
+    took = time.process_time() - began
+    assert suggestion.model is not None, suggestion.refused
+    reward = RewardSpec.default(per_episode(log)[1])
+    routes = intercode.baselines(world.replay.arms)
+    known = [world.of_route(route, train) for route in routes]
+    dearest = world.value(suggestion.model, train).cost_usd
+    best = int(np.argmax([true.quality - true.cost_usd / reward.value_usd for true in known]))
+    equal = int(np.argmax([true.quality if true.cost_usd <= dearest else -1.0 for true in known]))
+    changed, commonest = _routes(world, suggestion.model, test)
+    return Result(
+        world.value(suggestion.model, test),
+        suggestion.label or "",
+        world.of_route(routes[best], test),
+        intercode.words(routes[best]),
+        world.of_route(routes[equal], test),
+        intercode.words(routes[equal]),
+        reward.value_usd,
+        changed,
+        commonest,
+        took,
+    )
+
+
+def _routes(world: World, model: Model, tasks: Sequence[str]) -> tuple[float, float]:
+    found = world.routes(model, tasks)
+    incumbent = world.routes(lambda x, may: np.eye(may.shape[1])[np.where(may[:, 0], 0, may.shape[1] - 1)], tasks)
+    changed = np.mean([found[task] != incumbent[task] for task in tasks])
+    shapes = Counter(tuple(arm for arm, _ in groupby(route)) for route in found.values())
+    return float(changed), shapes.most_common(1)[0][1] / len(tasks)
+
+
+def _figures(truth: Truth) -> str:
+    return f"{truth.quality:.3f} at {1000 * truth.cost_usd:.2f}"
+
+
+@pytest.mark.parametrize("rewards_shown", [False, True])
+def test_what_is_learned_beats_the_best_fixed_route(rewards_shown: bool) -> None:
+    world = World.read(intercode.FEW, rewards_shown=rewards_shown)
+    print(f"\nstep rewards {'shown' if rewards_shown else 'hidden'}; USD per 1,000 tasks")
+    results = []
+    for seed in range(REDRAWS):
+        results.append(redraw(world, seed))
+        print(results[-1].line(), flush=True)
+    lost = np.array([one.learned.quality - one.equal.quality for one in results])
+    more = np.array([one.utility(one.learned) - one.utility(one.best) for one in results])
+    print(f"at equal cost {lost.mean():+.3f} (worst {lost.min():+.3f}), utility {more.mean():+.3f} ({more.min():+.3f})")
+    assert (lost >= -EQUAL).all(), lost
+    assert more.mean() > 0, more
