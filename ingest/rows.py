@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "score_log": (
         *("score_id", "trace_id", "span_id", "session_id", "response_id", "name", "value", "value01", "label"),
-        *("explanation", "source", "time_ns", "received_ns", "batch", "line"),
+        *("explanation", "source", "time_ns", "received_ns", "batch", "line", "probability"),
     ),
     "ingest_log": (
         *("batch", "position", "received_ns", "requests", "spans", "logs", "metric_points", "scores", "rejected"),
@@ -114,7 +114,7 @@ class Batch:
         target = (score.trace_id, score.span_id, score.session_id, score.response_id)
         said = (score.name, value, value if value is not None and 0 <= value <= 1 else None, score.label)
         rows = self.rows["score_log"]
-        stamp = (score.time_ns, received_ns, self.number, len(rows))
+        stamp = (score.time_ns, received_ns, self.number, len(rows), score.probability)
         rows.append((score.score_id, *target, *said, score.explanation, score.source or None, *stamp))
 
     def finished(self, position: str) -> dict[str, list[tuple[object, ...]]]:

@@ -38,6 +38,8 @@ def score(record: Mapping[str, object], now_ns: int) -> dict[str, object]:
             found[key] = text(found[key])
     if "value" in found:
         found["value"] = _number(found["value"])
+    if "probability" in found:
+        found["probability"] = _probability(found["probability"])
     at = _time(record)
     if "score_id" not in found:
         target = "/".join(str(found.get(key) or "") for key in TARGETS)
@@ -59,6 +61,12 @@ def _number(value: object) -> float:
     if found is None:
         raise ScoreError(f"value {value!r} is not a number; words belong into a column `label`")
     return float(found)
+
+
+def _probability(value: object) -> object:
+    """A number, also from text; what is none as it is, for `parse_scores` to refuse."""
+    found = None if isinstance(value, bool) else number(value)
+    return value if found is None else found
 
 
 def _time(record: Mapping[str, object]) -> int | None:

@@ -7,6 +7,7 @@ One object or a list of objects:
     trace_id, span_id, session_id, response_id                      at least one
     score_id, source, explanation                                   text, optional
     time_ns       integer nanoseconds UTC, optional                 default: when it was received
+    probability   above 0, at most 1, optional                      with which this target was drawn to be scored
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import orjson
 from ingest.spans import Score
 
 TARGETS = ("trace_id", "span_id", "session_id", "response_id")
-KEYS = {"name", "value", "label", "score_id", "source", "explanation", "time_ns", *TARGETS}
+KEYS = {"name", "value", "label", "score_id", "source", "explanation", "time_ns", "probability", *TARGETS}
 _HEX = re.compile("[0-9a-fA-F]*")
 
 
@@ -84,6 +85,7 @@ def _score(item: object, received_ns: int) -> Score:
         response_id,
         label,
         _text(item, "explanation"),
+        _probability(item),
     )
 
 
@@ -100,6 +102,15 @@ def _number(item: Mapping[str, object]) -> float | None:
         return None
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ScoreError("value is not a number")
+    return float(value)
+
+
+def _probability(item: Mapping[str, object]) -> float | None:
+    value = item.get("probability")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ScoreError(f"probability {value!r} is not a number above 0 and at most 1: how likely it was to be scored")
     return float(value)
 
 

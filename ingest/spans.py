@@ -79,7 +79,8 @@ class LogRecord:
 
 @record
 class Score:
-    """A judgement of an outcome. At least one target id is set. `value` is the number as sent."""
+    """A judgement of an outcome. At least one target id is set. `value` is the number as sent, `probability` that with
+    which the target was to be scored (None: nobody drew it)."""
 
     score_id: str
     name: str
@@ -92,6 +93,7 @@ class Score:
     response_id: str | None = None
     label: str | None = None
     explanation: str | None = None
+    probability: float | None = None
 
 
 @record

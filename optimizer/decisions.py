@@ -45,7 +45,8 @@ COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
 """`propensity` and `propensity_origin` are null until a behaviour is estimated where the log carries none.
 `cost_usd` is at one price list, `billed_usd` at the prices of each call's day. `label_source` is what gave `quality`
 (see `SOURCES`), null where that was not named. `judge` is a judge's opinion beside it; where a point has nothing else,
-that opinion is `quality` and its `label_source` is "judge". `label_probability` is filled in by `planned_labels`."""
+that opinion is `quality` and its `label_source` is "judge". `label_probability` is what the scores themselves state
+(see `_stated_probability`), until `planned_labels` says otherwise."""
 
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("judge", "llm", "llm_judge", "llm_as_judge", "llm_as_a_judge", "ai", "model"), JUDGE),
@@ -77,11 +78,11 @@ def find_decisions(
         return pl.DataFrame(schema=dict(COLUMNS))
     rows = with_labels(firsts, calls, scores, quality_names, judge_names)
     rows = rows.join(_totals(calls), on="trace_id", how="left").sort("time_ns", "trace_id")
+    rows = rows.with_columns(label_probability=_stated_probability())
     rows = rows.with_columns(
         decision_id=pl.col("trace_id") + "/0",
         step=pl.lit(0, pl.Int64),
         action=action(),
-        label_probability=pl.lit(None, pl.Float64),
         features=pl.Series(_features(rows, sticky), dtype=pl.Array(pl.Float32, DIM)),
     )
     rows = with_propensities(rows)
@@ -95,14 +96,31 @@ def with_labels(
     quality_names: Mapping[str, str | None],
     judge_names: Mapping[str, str | None],
 ) -> pl.DataFrame:
-    """Rows of `first_calls` with the trace's quality, label_source and judge."""
+    """Rows of `first_calls` with the trace's quality, label_source, judge, and the probability that the score which
+    gave the quality states."""
     rows = firsts.join(_labels(calls, scores, quality_names, judge_names, firsts), on="trace_id", how="left")
     judged_only = pl.col("quality").is_null().all().over("service", "point") & pl.col("judge").is_not_null()
     return rows.with_columns(
         quality=pl.when(judged_only).then("judge").otherwise("quality"),
         label_source=pl.when(judged_only).then(pl.lit(JUDGE)).otherwise("label_source"),
         judge=pl.when(~judged_only).then("judge"),
-    )
+        score_probability=pl.when(judged_only).then("judge_probability").otherwise("score_probability"),
+    ).drop("judge_probability")
+
+
+def _stated_probability() -> pl.Expr:
+    """Of rows with score_probability, what is known of how likely each quality was to be found out.
+
+    A probability states all of why a decision was scored only where every score has one. So it counts in a service from
+    its last decision on whose score has none: a scored one has its own, and one without a score was drawn and not
+    picked (1, which counts nowhere). What is newer than the newest score may still get one: null.
+    """
+    scored, stated = pl.col("quality").is_not_null(), pl.col("score_probability").is_not_null()
+    time = pl.col("time_ns")
+    bare = time.filter(scored & ~stated).max().over("service")
+    newest = time.filter(scored & stated).max().over("service")
+    drawn = (time > bare).fill_null(True) & (time <= newest).fill_null(False)
+    return pl.when(drawn & scored).then("score_probability").when(drawn).then(1.0).cast(pl.Float64)
 
 
 def with_propensities(rows: pl.DataFrame) -> pl.DataFrame:
@@ -235,9 +253,11 @@ def _labels(
         named_quality & pl.col("kind").eq_missing(pl.lit(JUDGE))
     )
     measured = pl.col("measured")
+    if "probability" not in scores.columns:
+        scores = scores.with_columns(probability=pl.lit(None, pl.Float64))
     return (
         scores.filter(pl.col("value01").is_not_null())
-        .select("trace_id", "response_id", "name", "value01", "time_ns", "score_id", kind=kind)
+        .select("trace_id", "response_id", "name", "value01", "time_ns", "score_id", "probability", kind=kind)
         .join(by_response, on="response_id", how="left")
         .with_columns(trace_id=pl.coalesce("trace_id", "trace_of_response"))
         .join(firsts.select("trace_id", "service"), on="trace_id", how="inner")
@@ -252,6 +272,8 @@ def _labels(
             .then(pl.col("kind").filter(measured).last())
             .alias("label_source"),
             pl.col("value01").filter("judged").last().alias("judge"),
+            pl.col("probability").filter(measured).last().alias("score_probability"),
+            pl.col("probability").filter("judged").last().alias("judge_probability"),
         )
     )
 

@@ -62,7 +62,8 @@ def with_probabilities(decisions: pl.DataFrame, plans: Sequence[pl.DataFrame]) -
     """The decisions with `label_probability` by the newest plan that covers each and came back scored.
 
     1 where there was a score already; else the probability of being drawn times the share that came back; 0 for one
-    that was scored later without having been drawn, so that it may teach but not judge. Null where no plan says.
+    that was scored later without having been drawn, so that it may teach but not judge. Where no plan says, as the
+    decisions have it already, null else.
     """
     found = decisions.with_columns(label_probability=pl.lit(None, pl.Float64))
     has_score = pl.col("quality").is_not_null() & pl.col("label_source").ne_missing(pl.lit(JUDGE))
@@ -92,6 +93,8 @@ def with_probabilities(decisions: pl.DataFrame, plans: Sequence[pl.DataFrame]) -
             )
             .select(found.columns)
         )
+    if "label_probability" in decisions.columns:
+        found = found.with_columns(pl.col("label_probability").fill_null(decisions["label_probability"]))
     return found
 
 

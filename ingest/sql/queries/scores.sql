@@ -1,7 +1,7 @@
 -- Scores, with the service of the trace that they judge. The window is over the scored trace's start where it is known,
 -- because judgements come later than what they judge; else over the score's own time.
 -- parameters: service, since_ns, until_ns
--- columns: score_id, trace_id, span_id, session_id, response_id, name, value, value01, label, explanation, source, time_ns, service
+-- columns: score_id, trace_id, span_id, session_id, response_id, name, value, value01, label, explanation, source, time_ns, probability, service
 -- order: time_ns, score_id
 with traces_started as (
   select trace_id, min(start_ns) as start_ns from settled_calls group by trace_id
