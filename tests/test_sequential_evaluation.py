@@ -110,7 +110,7 @@ def test_recursion_agrees_with_that_of_the_orchestration() -> None:
 
 def test_intervals_of_changes_cover() -> None:
     """Nominal 95 %: of 40 logs at most three standard errors (3.4 points) less."""
-    covered = hits(40, 1000, ["sometimes the expert"], None)
+    covered = hits(40, 1500, ["sometimes the expert"], None)
     assert len(covered) == 2
     assert min(covered.values()) >= 0.95 - 3 * 0.034
 
@@ -227,7 +227,7 @@ def test_stopping_is_replayed_from_the_scored_episodes_alone() -> None:
 
 
 def test_every_estimator_says_what_it_rests_on() -> None:
-    log = draw(1000, 0)
+    log = draw(1500, 0)
     policy = RULES["sometimes the expert"](log.features)
     model = evaluation.cross_fitted(log, policy, seed=0)
     found = evaluation.by_estimator(log, policy, model, model, confidence=0.95)
@@ -236,7 +236,7 @@ def test_every_estimator_says_what_it_rests_on() -> None:
     guessed = replace(log, propensities_logged=False)
     assert kind(evaluation.value(guessed, policy, model, confidence=0.95)) == {"assumption"}
     assert kind(evaluation.value(guessed, guessed.behaviour, model, confidence=0.95)) == {"asymptotic"}
-    few = replace(log, quality=np.where(np.arange(1000) % 3 == 0, log.quality, np.nan))
+    few = replace(log, quality=np.where(np.arange(1500) % 3 == 0, log.quality, np.nan))
     assert kind(evaluation.value(few, few.behaviour, model, confidence=0.95)) == {"asymptotic", "assumption"}
 
 
@@ -282,9 +282,9 @@ def test_actions_that_were_not_tried_are_refused_where_the_policy_comes_to_them(
 
 
 def test_a_mixture_is_a_share_of_the_change() -> None:
-    """60 effective episodes are refused; what is claimed instead is scaled, keeps the limit, and the next share does
+    """90 effective episodes are refused; what is claimed instead is scaled, keeps the limit, and the next share does
     not."""
-    log, limits = mdp.draw(1800, 0), Limits(quality_margin=0.05)
+    log, limits = draw(3400, 0), Limits(quality_margin=0.05)
     policy = RULES["hard tasks to the expert"](log.features)
     whole = evaluation.doubly_robust(log, policy, no_model(log)) - evaluation.doubly_robust(
         log, log.behaviour, no_model(log)
