@@ -609,7 +609,7 @@ def runs(home: Path, as_json: bool) -> None:
 @cli.command(short_help="Write a policy's bundle for a gateway or an app.")
 @home_option
 @click.option(
-    "--target", type=click.Choice(["litellm", "agents", "onnx"]), required=True, help="What the bundle is for."
+    "--target", type=click.Choice(["litellm", "agents", "onnx", "rules"]), required=True, help="What the bundle is for."
 )
 @click.option("--service", required=True, metavar="NAME", help="Whose policy.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write.")
@@ -618,22 +618,25 @@ def runs(home: Path, as_json: bool) -> None:
 )
 @click.option("--unproven", is_flag=True, help="Export although the verdict is not 'deploy'.")
 def export(home: Path, target: str, service: str, out: Path, run_id: str | None, unproven: bool) -> None:
-    """Write a policy as a bundle, for a LiteLLM proxy, for an app that runs agents, or as an ONNX graph for routers in
-    other languages; prints the folder.
+    """Write a policy as a bundle, for a LiteLLM proxy, for an app that runs agents, as an ONNX graph for routers in
+    other languages, or as fixed rules and weights for gateways that cannot run it; prints the folder.
 
     \b
     Example:
       retroute export --target litellm --service assistant --out assistant-bundle
       retroute export --target agents --service sql-agent --out sql-agent-bundle
       retroute export --target onnx --service assistant --out assistant-onnx
+      retroute export --target rules --service assistant --out assistant-rules
     """
     from ingest.home import open_home
     from optimizer import published
-    from optimizer.export import agents, litellm, onnx
+    from optimizer.export import agents, litellm, onnx, rules
 
     policy = published.find(open_home(home, create=False), service, run_id)
     policy.require_deployable(unproven)
-    notes = {"litellm": litellm, "agents": agents, "onnx": onnx}[target].export(policy.folder, out, service)
+    notes = {"litellm": litellm, "agents": agents, "onnx": onnx, "rules": rules}[target].export(
+        policy.folder, out, service
+    )
     click.echo(f"{target}: policy {policy.policy_id} of run {policy.run_id}, verdict {policy.verdict}", err=True)
     for note in notes:
         click.echo(note, err=True)

@@ -110,6 +110,14 @@ class Evaluation:
         found = self._interval(scores, metric, policy, estimator)
         return _around(found, blend_change(evidence, policy).value) if estimator == BLEND else found
 
+    def difference(self, metric: Metric, policy: Floats, other: Floats) -> Outcome:
+        """Mean outcome under `policy` minus that under `other`, doubly robust on the same rows."""
+        for one in (policy, other):
+            if (refused := self._refusal(metric, one)) is not None:
+                return refused
+        evidence = self.outcomes[metric]
+        return self._interval(doubly_robust(evidence, policy) - doubly_robust(evidence, other), metric, policy, "DR")
+
     def resampled_change(self, metric: Metric, policy: Floats) -> Outcome:
         """The doubly robust change with an interval by drawing sessions anew: see `ope.bootstrap`."""
         found = self.change(metric, policy, "DR")

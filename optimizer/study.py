@@ -344,6 +344,13 @@ def assess(
     )
 
 
+def certifying(data: LoggedDataset, *, confidence: float, seed: int) -> tuple[LoggedDataset, Evaluation]:
+    """The decisions that a policy may be learned from, and the evaluation of the others that `assess` judges by."""
+    splits = split(data.groups, data.time_ns)
+    known = data.take(np.concatenate([splits.train, splits.choose]))
+    return known, _by_earlier(data, splits, confidence, seed)[0]
+
+
 def _estimators(
     evaluation: Evaluation, policy: Floats, chooser: Evaluation, chosen: Floats
 ) -> dict[str, dict[Metric, Outcome]]:

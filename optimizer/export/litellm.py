@@ -59,17 +59,17 @@ def export(policy_folder: Path, out: Path, service: str) -> list[str]:
 
 def _config(service: str, actions: Sequence[str], incumbent: str) -> str:
     """config.yaml without its stamp. JSON strings are YAML strings, so any model name is safe in it."""
-    variables = _variables(actions)
+    names = variables(actions)
     deployments = [(service, incumbent), *((action, action) for action in actions)]
     models = "".join(
         f"  - model_name: {json.dumps(name)}\n"
         "    litellm_params:\n"
         f"      model: {json.dumps('openai/' + action.partition('|')[0])}\n"
-        f"      api_base: os.environ/{variables[action]}_API_BASE\n"
-        f"      api_key: os.environ/{variables[action]}_API_KEY\n"
+        f"      api_base: os.environ/{names[action]}_API_BASE\n"
+        f"      api_key: os.environ/{names[action]}_API_KEY\n"
         for name, action in deployments
     )
-    wanted = "".join(f"#   {variables[action]}_API_BASE, {variables[action]}_API_KEY\n" for action in actions)
+    wanted = "".join(f"#   {names[action]}_API_BASE, {names[action]}_API_KEY\n" for action in actions)
     promoted = ["session_id", *(f"policy.{name}" for name in PROMOTED)]
     keys = "".join(f"      - requester_metadata.{name}\n" for name in promoted)
     fallbacks = "".join(
@@ -102,7 +102,7 @@ callback_settings:
     )
 
 
-def _variables(actions: Sequence[str]) -> dict[str, str]:
+def variables(actions: Sequence[str]) -> dict[str, str]:
     """Environment prefix per action. The same model has the same; two models never share one."""
     owners: dict[str, str] = {}
     result: dict[str, str] = {}
