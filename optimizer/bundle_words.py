@@ -22,9 +22,9 @@ _KINDS = {
     "trees": "decision trees",
 }
 _CHANGES = {
-    "savings_usd_per_1k": ("saves", "${:,.4g} per 1,000 decisions"),
-    "quality_change": ("quality", "{:+.4f}"),
-    "latency_change_s": ("latency", "{:+.3f} s"),
+    "savings_usd_per_1k": ("saves", "${:,.4g}", " per 1,000 decisions"),
+    "quality_change": ("quality", "{:+.4f}", ""),
+    "latency_change_s": ("latency", "{:+.3f}", " s"),
 }
 _CONTEXT_CHARACTERS = 60
 
@@ -68,8 +68,8 @@ def in_words(said: Mapping[str, Any]) -> list[str]:
     lines += _constraints(said.get("constraints", {}))
     if actions and actions[-1] == runtime.STOP:
         lines += _course(said)
-    if "sticky" in said:
-        lines.append(f"sticky: {json.dumps(said['sticky'])}")
+    if said.get("sticky"):
+        lines.append("sticky: a session keeps its action")
     lines += _evaluation(said)
     for name, file in said["files"].items():
         size = "missing" if file["bytes"] is None else f"{file['bytes']:,} bytes"
@@ -128,9 +128,11 @@ def _evaluation(said: Mapping[str, Any]) -> list[str]:
     lines = []
     if found.get("verdict"):
         lines.append(f"verdict {found['verdict']} in run {found.get('run_id')}, on {found.get('decisions')} decisions")
-    lines += [f"{_CHANGES[name][0]}: {_estimate(found[name], _CHANGES[name][1])}" for name in CHANGES if name in found]
+    lines += [
+        f"{_CHANGES[name][0]}: {_estimate(found[name], *_CHANGES[name][1:])}" for name in CHANGES if name in found
+    ]
     known = {name: value for name, value in found.items() if name not in (*CHANGES, "verdict", "run_id", "decisions")}
-    lines += [f"{name.replace('_', ' ')}: {value}" for name, value in known.items() if value is not None]
+    lines += [f"{name.replace('_', ' ')}: {_short(value)}" for name, value in known.items() if value is not None]
     if data := said.get("data"):
         lines.append(
             f"data: snapshot {data.get('snapshot')}, {data.get('decisions')} decisions from {data.get('from')} "
@@ -141,11 +143,15 @@ def _evaluation(said: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _estimate(said: Mapping[str, Any], form: str) -> str:
+def _short(value: object) -> object:
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
+def _estimate(said: Mapping[str, Any], form: str, unit: str) -> str:
     if said.get("value") is None:
         return f"not known ({said.get('reason')})"
     low, high = ("?" if at is None else form.format(at) for at in (said.get("low"), said.get("high")))
-    return f"{form.format(said['value'])} ({low} to {high}, {said.get('kind')})"
+    return f"{form.format(said['value'])}{unit} ({low} to {high}, {said.get('kind')})"
 
 
 def changes(before: Path, after: Path) -> dict[str, Any]:

@@ -96,10 +96,11 @@ def test_show_says_in_words_what_it_is(tmp_path: Path, capsys: pytest.CaptureFix
         "cheap: at most 4,000 characters of conversation",
         "without tools: cheap",
         "verdict deploy in run r1, on 400 decisions",
-        "saves: $1.5 per 1,000 decisions ($1 per 1,000 decisions to $2 per 1,000 decisions, asymptotic)",
+        "saves: $1.5 per 1,000 decisions ($1 to $2, asymptotic)",
         "quality: +0.0000 (? to +0.0100, asymptotic)",
         "latency: not known (only 3 of 400 decisions have a known duration)",
         "confidence: 0.95",
+        "effective decisions: 210.5",
         "data: snapshot 7, 2000 decisions",
         "python 3.11.9",
         "file weights.npz: ",
@@ -121,6 +122,13 @@ def test_show_tells_an_orchestrators_script_and_budgets(tmp_path: Path, capsys: 
     assert "script of today: plan > check" in said
     assert "budgets of an episode: cost_usd 0.5; at most 20 steps; 3 equal steps running are a loop" in said
     assert "explores one step of an episode" in said
+    assert "sticky" not in said
+
+
+def test_show_says_that_a_policy_is_sticky(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, sticky=True)
+    assert cli.run(["bundle", "show", str(tmp_path)]) == 0
+    assert "sticky: a session keeps its action" in capsys.readouterr().out
 
 
 def test_diff_tells_actions_fields_and_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,6 +187,24 @@ def test_an_orchestrator_is_refused_with_where_it_goes(tmp_path: Path) -> None:
     assert width(actions) > DIM
 
 
+def test_a_sticky_policy_is_refused_with_where_it_goes(tmp_path: Path) -> None:
+    write_policy(
+        tmp_path / "policy",
+        policy("constant"),
+        policy_id="assistant",
+        version="v1",
+        revision=1,
+        virtual_model="assistant",
+        incumbent="mid",
+        evaluation={},
+        created_at="2026-11-30T00:00:00+00:00",
+        sticky=True,
+    )
+    with pytest.raises(UsageError, match="keeps a session's action") as caught:
+        export(tmp_path / "policy", tmp_path / "out", "assistant")
+    assert "--target litellm" in caught.value.hint
+
+
 def test_without_onnx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(WorkError) as caught:
@@ -271,7 +289,7 @@ def test_javascript_features_equal_the_runtimes_on_any_text(node_modules: Path, 
         const texts = JSON.parse(readFileSync(0, "utf8"));
         console.log(JSON.stringify(texts.map((text) => Array.from(featurise({ messages: text })))));
     """
-    asked = texts(2000, seed=11)
+    asked = texts(1000, seed=11)
     found = json.loads(node(script, folder=tmp_path, stdin=json.dumps(asked)))
     for text, features in zip(asked, found, strict=True):
         assert np.array_equal(np.array(features, dtype=np.float32), featurise({"messages": text})), repr(text)

@@ -57,7 +57,7 @@ def export(policy_folder: Path, out: Path, service: str) -> list[str]:
     """Write the bundle for `service` into `out`; returns notes for the user.
 
     UsageError naming the file if the policy lacks one or it was changed, if it was trained for another service, or if
-    it is an orchestrator; WorkError without the package onnx.
+    it is an orchestrator or sticky; WorkError without the package onnx.
     """
     manifest = manifest_for(policy_folder, service)
     model, _ = read_policy(policy_folder)
@@ -65,6 +65,16 @@ def export(policy_folder: Path, out: Path, service: str) -> list[str]:
         raise UsageError(
             f"the policy of {service} chooses which agent acts next: its probabilities depend on the whole episode",
             hint="Export it for the app that runs the agents: --target agents.",
+        )
+    if manifest.get("sticky"):
+        raise UsageError(
+            f"the policy of {service} keeps a session's action, which the JavaScript reference cannot do",
+            hint="Export it with --target litellm, or train without sticky = true.",
+        )
+    if manifest.get("sticky"):
+        raise UsageError(
+            f"the policy of {service} keeps a session's action by a draw of its own, which a graph of features cannot",
+            hint="Export it with --target litellm, or without sticky in retroute.toml.",
         )
     members = {
         "policy.onnx": to_onnx(model, manifest["incumbent"]),

@@ -174,7 +174,11 @@ def _limits(manifest: Mapping[str, Any]) -> list[str]:
     ]
     if manifest["canary"]["percent"] < 100:
         notes.append(f"the canary of {manifest['canary']['percent']:g} % is not in the rules")
-    return [*notes, "sticky sessions, expiry and the kill switch are not in the rules"]
+    if manifest.get("sticky"):
+        notes.append(
+            "the policy keeps a session's action; gateways draw anew for each request, which is in no number here"
+        )
+    return [*notes, "expiry and the kill switch are not in the rules"]
 
 
 _ROUTINGS: Mapping[How, str] = {
