@@ -90,7 +90,7 @@ def write_policy(
         "incumbent": incumbent,
         "actions": list(model.actions),
         "model": model.kind,
-        "features": runtime.features_spec(model.actions),
+        "features": runtime.features_spec(model.actions, sticky),
         "exploration": _exploration(model),
         "constraints": _constraints(model),
         # The salt outlives versions: a session keeps its arm when the policy is renewed.

@@ -98,7 +98,9 @@ def featurise(context: Mapping[str, object]) -> Floats:
 
 
 OPENING_SPEC = SPEC + "+opening"
-"""Name of the same rules where they read the opening of a conversation."""
+OPENING_SPEC_SHA256 = hashlib.sha256(f"{SPEC_SHA256} opening".encode()).hexdigest()
+"""Name and hash of the same rules where they read the opening of a conversation: the policies of sticky services. Who
+does not know them must not use such a policy."""
 
 
 def opening(context: Mapping[str, object]) -> dict[str, object]:
@@ -201,9 +203,10 @@ def decision_features(context: Mapping[str, object], actions: Sequence[str]) -> 
     return featurise(context) if width(actions) == DIM else orchestration_features(context, actions)
 
 
-def features_spec(actions: Sequence[str]) -> dict[str, str | int]:
+def features_spec(actions: Sequence[str], sticky: bool = False) -> dict[str, str | int]:
     """Name, hash and number of the features that a policy with these actions reads, as a manifest holds them."""
-    name, digest = (SPEC, SPEC_SHA256) if width(actions) == DIM else (STEP_SPEC, STEP_SPEC_SHA256)
+    single = (OPENING_SPEC, OPENING_SPEC_SHA256) if sticky else (SPEC, SPEC_SHA256)
+    name, digest = single if width(actions) == DIM else (STEP_SPEC, STEP_SPEC_SHA256)
     return {"spec": name, "spec_sha256": digest, "dim": width(actions)}
 
 
@@ -1266,7 +1269,7 @@ def read_manifest(folder: Path, key: Path | None = None) -> dict[str, Any]:
     manifest = json.loads(data)
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise PolicyError(f"manifest.json is not of schema {SCHEMA}")
-    spec, known = manifest["features"], features_spec(manifest["actions"])
+    spec, known = manifest["features"], features_spec(manifest["actions"], manifest.get("sticky", False) is True)
     if spec["spec"] != known["spec"] or spec["spec_sha256"] != known["spec_sha256"]:
         raise PolicyError(f"made for feature rules {spec['spec']}, this runtime has {known['spec']}")
     if spec["dim"] != known["dim"]:

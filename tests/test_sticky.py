@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from ingest.errors import UsageError
 from optimizer.bundle import write_policy
+from optimizer.export import onnx
 from optimizer.runtime import (
     DENSE,
     DIM,
@@ -294,6 +296,19 @@ def _odd(folders: pytest.TempPathFactory) -> Router:
     if "odd" not in _ROUTERS:
         _ROUTERS["odd"] = load(folders.mktemp("odd"), linear(cheap=[50.0, 0.0, 0.0, 0.0]))
     return _ROUTERS["odd"]
+
+
+def test_who_does_not_know_the_rules_of_sticky_policies_refuses_them(tmp_path: Path) -> None:
+    """Routers and runtimes that read whole conversations compare the rules' name; so does this one."""
+    write(tmp_path)
+    path = tmp_path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["features"]["spec"] == OPENING_SPEC
+    path.write_text(json.dumps(manifest | {"sticky": False}))
+    with pytest.raises(PolicyError, match="made for feature rules"):
+        Router.load(tmp_path)
+    with pytest.raises(UsageError, match="keeps a session's action"):
+        onnx.export(write(tmp_path), tmp_path / "out", "auto")
 
 
 def test_an_orchestrator_cannot_be_sticky(tmp_path: Path) -> None:
