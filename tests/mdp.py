@@ -51,6 +51,22 @@ def states() -> tuple[np.ndarray, ...]:
     return tuple(part.ravel() for part in grid)
 
 
+OWN = TYPES + 1 + np.arange(ACTIONS)[None, :]
+"""(1, actions) places of the features that tell whether an action was the last one."""
+
+
+def grid() -> Floats:
+    """(stages * states, d) features of every state of every stage."""
+    kind, progress, last = states()
+    return np.concatenate([features(kind, progress, last, np.full(len(kind), stage)) for stage in range(STAGES)])
+
+
+def gain(policy: Floats) -> float:
+    """Share of what is possible, from the script to the best, that a policy (stages * states, actions) truly gains."""
+    script = exact(of_script())
+    return (exact(list(policy.reshape(STAGES, -1, ACTIONS))) - script) / (exact(None) - script)
+
+
 def exact(policy: list[Floats] | None) -> float:
     """Mean utility of a policy, given as (states, actions) for each stage; None: of the best one. By backward
     recursion over all states."""
