@@ -18,7 +18,7 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, looks, one_list, planned_labels, runs, segments
+from optimizer import bundle, looks, one_list, planned_labels, runs, segments, stated_propensities
 from optimizer.ability import abilities
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
@@ -204,6 +204,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     prices = home_prices(home, settings.prices, settings.discounts)
     price_list = one_list.newest(prices)
     calls = one_list.with_one_list(calls, prices, price_list.at)
+    calls = stated_propensities.filled(calls, stated_propensities.read(home))
     judge_names = {name: settings.service(name).judge for name in quality_names}
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names), carried)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))

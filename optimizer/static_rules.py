@@ -11,12 +11,12 @@ Legend: n decisions, a actions of the log.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Floats, LoggedDataset
+from optimizer.dataset import Bools, Floats, LoggedDataset
 from optimizer.evidence import METRICS, Evaluation, Metric, Outcome
 from optimizer.mixtures import unmixed
 from optimizer.policy import Learned
@@ -26,8 +26,8 @@ from optimizer.runtime import DENSE, Model
 UNITS = 1000
 """Weights are whole numbers that sum to this, so that every router holds the same ones."""
 DEFAULT = "default"
-_FLAGS = ("json_response",)
-_SHARES = ("uppercase_share", "non_ascii_share", "unique_word_share")
+_AS_THEY_ARE = ("json_response", "uppercase_share", "non_ascii_share", "unique_word_share")
+"""Features that are no logarithm of a count."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class StaticRouting:
             return self.blind(features, names)
         result = np.zeros((len(features), len(names)))
         for rule in self.rules:
-            result[_covered(rule, features)] = _row(rule.weights, names)
+            result[holds(rule.conditions, features)] = _row(rule.weights, names)
         return result
 
     def blind(self, features: Floats, names: tuple[str, ...]) -> Floats:
@@ -89,7 +89,7 @@ class StaticRouting:
         """(n, a) by the heaviest action of each rule, for routers that draw nothing."""
         result = np.tile(_row({self.default.best: UNITS}, names), (len(features), 1))
         for rule in self.rules:
-            result[_covered(rule, features)] = _row({rule.best: UNITS}, names)
+            result[holds(rule.conditions, features)] = _row({rule.best: UNITS}, names)
         return result
 
 
@@ -104,7 +104,7 @@ def distilled(known: LoggedDataset, model: Model) -> StaticRouting:
     found = merged(leaves(newest.features[:, : len(DENSE)], greedy.argmax(axis=1)))
     columns = [names.index(action) for action in model.actions]
 
-    def rule(name: str, path: Path, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> StaticRule:
+    def rule(name: str, path: Path, rows: Bools) -> StaticRule:
         mean = does[rows][:, columns].mean(axis=0)
         words = " and ".join(in_words(path)) or "always"
         return StaticRule(name, conditions(path), words, float(rows.mean()), _thousandths(mean, model.actions))
@@ -139,22 +139,23 @@ def conditions(path: Path) -> tuple[Condition, ...]:
     return tuple(found.values())
 
 
+def holds(found: Sequence[Condition], features: Floats) -> Bools:
+    """(n,) whether all conditions hold."""
+    inside: Bools = np.ones(len(features), dtype=np.bool_)
+    for one in found:
+        values = features[:, DENSE.index(one.feature)].astype(np.float64)
+        numbers = values if one.feature in _AS_THEY_ARE else np.expm1(values)
+        inside &= (one.above is None or numbers > one.above) & (one.at_most is None or numbers <= one.at_most)
+    return inside
+
+
 def counted(name: str, feature: float) -> float:
     """What a caller would have counted where the feature has this value."""
-    return float(feature) if name in (*_SHARES, *_FLAGS) else math.expm1(float(feature))
+    return float(feature) if name in _AS_THEY_ARE else math.expm1(float(feature))
 
 
 def _counted(name: str, at: float) -> float:
     return round(counted(name, at), 6)
-
-
-def _covered(rule: StaticRule, features: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    inside = np.ones(len(features), dtype=np.bool_)
-    for one in rule.conditions:
-        values = features[:, DENSE.index(one.feature)].astype(np.float64)
-        numbers = values if one.feature in (*_SHARES, *_FLAGS) else np.expm1(values)
-        inside &= (one.above is None or numbers > one.above) & (one.at_most is None or numbers <= one.at_most)
-    return inside
 
 
 def _row(weights: Mapping[str, int], names: tuple[str, ...]) -> Floats:

@@ -146,6 +146,7 @@ def _propensities(manifest: Mapping[str, Any], routing: StaticRouting) -> dict[s
         **{key: manifest[key] for key in ("policy_id", "version", "revision", "virtual_model")},
         "from": datetime.now(UTC).isoformat(timespec="seconds"),
         "to": None,
+        "gateway": None,
         "gateways": {
             gateway.name: [
                 {
