@@ -10,9 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 from test_decisions import CALLS, SCORES, call, message
+from test_pipeline import PRICES, SETTINGS, write_log
 
 from ingest.errors import WorkError
-from optimizer import stated_propensities
+from ingest.home import open_home
+from ingest.importers.otlp_files import import_paths
+from ingest.options import ConverterOptions
+from optimizer import pipeline, stated_propensities
 from optimizer.decisions import find_decisions
 from optimizer.stated_propensities import Rule, Stated
 from optimizer.static_rules import Condition
@@ -151,3 +155,16 @@ def test_no_json_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "propensities" / "app.json").write_text("{")
     with pytest.raises(WorkError, match=r"cannot use .*app\.json"):
         stated_propensities.read(tmp_path)
+
+
+def test_the_next_night_learns_from_the_stated_probabilities(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home", create=True)
+    log = write_log(tmp_path / "log.jsonl", 300, propensities=False)
+    import_paths(home, [log], ConverterOptions(prices=PRICES, quiet_s=0.0))
+    weights = {"good-cheap": 0.4, "bad-dear": 0.6}
+    rules = {"litellm": [{"rule": "default", "when": [], "weights": weights}]}
+    put(home, GOOD | {"from": "2026-01-01T00:00:00+00:00", "to": None, "gateway": "litellm", "gateways": rules})
+    run = pipeline.train(home, SETTINGS)
+    decisions = pl.read_parquet(home / "runs" / run / "decisions.parquet")
+    assert set(decisions["propensity_origin"]) == {"logged"}
+    assert dict(decisions.select("action", "propensity").unique().iter_rows()) == weights

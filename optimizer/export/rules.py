@@ -2,20 +2,22 @@
 
 OUT/litellm.yaml, bifrost.json, portkey.json, envoy-ai-gateway.yaml, openrouter.json    see `gateways`
 OUT/rules.json          the rules in words and numbers, and what a caller counts for them
-OUT/loss.json           {gateway: {"how", "needs", "lost", "with_caller", "without_caller"}}; each of the last two
-                        {"cost_change_usd_per_1k", "quality_change", "latency_change_s"}: estimates of the static
-                        routing minus the policy, on the decisions that certified it
+OUT/loss.json           {"routings": {NAME: {"cost_change_usd_per_1k", "quality_change", "latency_change_s"}},
+                        "gateways": {NAME: {"file", "routing", "without_caller", "needs", "lost"}}}: estimates of each
+                        static routing minus the policy on the decisions that certified it, and which one a gateway
+                        follows, also where callers do not send what it needs
 OUT/propensities.json   the probabilities that follow from the weights, for telemetry that does not carry them:
 
     {"schema": "retroute-propensities/1", "policy_id", "version", "revision", "virtual_model",
-     "from": ISO time, "to": ISO time or null,
+     "from": ISO time, "to": ISO time or null, "gateway": NAME or null,
      "gateways": {NAME: [{"rule": ID, "when": [{"feature", "above", "at_most"}], "weights": {ACTION: share}}]}}
 
     A call of `virtual_model` between `from` and `to` had, under the first rule whose every `when` holds (number >
     above, number <= at_most, null: no bound; numbers as the caller sent them), this probability of each action;
     the rule "default" holds always, and is the one where a caller sent nothing. Shares sum to 1; an action that
     is not there had none. A gateway that falls back to another model after an error executes an action that was
-    not drawn. Edit `from` and `to` when the files go live and when they go.
+    not drawn. Set `from` and `to` to when the files went live and when they went, `gateway` to the one that follows
+    them, and put the file into the home's folder `propensities` (see `stated_propensities`).
 """
 
 from __future__ import annotations
