@@ -16,8 +16,8 @@ from ingest.importers.sources import Source
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.score_files import IMPORTER
+from ingest.score_files import score as file_score
 from ingest.scores import ScoreError, parse_scores
-from optimizer import cli
 from optimizer.decisions import find_decisions
 from optimizer.evidence import Evaluation, cross_fitted
 from optimizer.gate import Estimate
@@ -45,21 +45,16 @@ def test_what_is_no_probability_is_refused(value: object) -> None:
         parse_scores(body, 7)
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_files_carry_probabilities_and_a_wrong_one_is_named(form: str, tmp_path: Path) -> None:
-    path, home = tmp_path / f"scores.{form}", tmp_path / "home"
-    rows = pl.DataFrame(
+def test_files_carry_probabilities_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    path, home = tmp_path / "scores.csv", tmp_path / "home"
+    pl.DataFrame(
         {
             "trace_id": [trace_id(1), trace_id(2), trace_id(3)],
             "name": ["q"] * 3,
             "value": [0.5, 1.0, 0.0],
             "probability": [0.25, None, 1.5],
         }
-    )
-    if form == "csv":
-        rows.write_csv(path)
-    else:
-        rows.write_parquet(path)
+    ).write_csv(path)
     report = import_sources(home, [(IMPORTER, Source(str(path), path))], ConverterOptions())
     assert report.scores == 2
     assert "probability 1.5 is not a number above 0 and at most 1" in report.problems[0]
@@ -68,11 +63,12 @@ def test_files_carry_probabilities_and_a_wrong_one_is_named(form: str, tmp_path:
         assert lake.sql("select count(probability) from score_history").item() == 1
 
 
-def test_the_command_names_the_line_of_a_wrong_probability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_text(f"name,value,trace_id,probability\nq,1,{trace_id(1)},often\n")
-    assert cli.run(["scores", "import", "--home", str(tmp_path / "home"), "--json", str(path)]) == 1
-    assert f"{path}:2: probability 'often' is not a number" in capsys.readouterr().err
+def test_a_probability_in_words_is_refused_too() -> None:
+    row = {"name": "q", "value": 1, "trace_id": trace_id(1)}
+    assert file_score({**row, "probability": "0.125"}, 7)["probability"] == 0.125
+    assert "probability" not in file_score({**row, "probability": ""}, 7)
+    with pytest.raises(ScoreError, match="probability 'often' is not a number"):
+        file_score({**row, "probability": "often"}, 7)
 
 
 def decided(traces: int, stated: dict[int, float | None], services: int = 1) -> pl.DataFrame:
@@ -125,7 +121,7 @@ def test_decisions_newer_than_the_newest_score_wait() -> None:
     assert len(settled(rows)) == 7
 
 
-N = 3000
+N = 2000
 GOOD = {("small", 0): 0.3, ("small", 1): 0.7, ("big", 0): 0.8, ("big", 1): 0.6}
 KEPT = {0: 0.9, 1: 0.15}
 """A bad answer is far more likely to be looked at."""

@@ -163,7 +163,7 @@ def test_more_than_sixteen_actions_keep_one_other() -> None:
 def learned(sticky: bool) -> Model:
     """Of a log in which what is asked for (tools) decides which of two models is right."""
     rng = np.random.default_rng(0)
-    n = 1200
+    n = 600
     contexts = [{"messages": "Hello", "tools": [1] * int(tools)} for tools in rng.random(n) < 0.5]
     features = np.array([featurise(one) for one in contexts], dtype=np.float64)
     tools = features[:, NEEDS[0]] > 0
@@ -206,7 +206,7 @@ def test_sticky_is_read_and_refused_beside_orchestrate(tmp_path: Path) -> None:
         config.load(tmp_path, environment={})
 
 
-SESSIONS, TURNS = 600, 3
+SESSIONS, TURNS = 400, 3
 SAVED = 1000 * 0.6 * (0.012 - 0.0006)
 """USD per 1,000 sessions if the six in ten that were drawn for the dear model went to the cheap one: three requests of
 200 tokens, at 20 and 1 USD a million. A policy that explores saves a little less."""
@@ -263,8 +263,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_lake_knows_which_traces_repeat_a_sessions_draw(home: Path) -> None:
     with Lake.open(home) as lake:
         assert len(lake.query("session_draws")) == SESSIONS * TURNS
-    (features,) = [found for found in doctor.examine(home) if found.name == "features"]
-    assert "100.0% of" in features.says
+        assert "100.0% of" in doctor.features(lake).says
 
 
 def test_a_night_over_a_sticky_log_judges_sessions_and_learns_a_sticky_policy(home: Path) -> None:
@@ -282,7 +281,7 @@ def test_a_night_over_a_sticky_log_judges_sessions_and_learns_a_sticky_policy(ho
     )
     assert Router.load(runs.policy_folder(home / "runs" / service["run_id"], "app")).sticky
     assert service["savings_usd_per_1k"]["value"] == pytest.approx(SAVED, rel=0.1)
-    assert any("sticky: a decision is a session (600, of 3.0 requests" in line for line in report.reasons(service))
+    assert any("sticky: a decision is a session (400, of 3.0 requests" in line for line in report.reasons(service))
 
 
 def test_openings_survive_the_way_through_the_lake(home: Path) -> None:

@@ -38,7 +38,7 @@ from optimizer.runtime import (
 
 NAMES = ("cheap", "mid", "strong", "huge")
 SESSIONS = 5000
-FEWER = 1500
+FEWER = 800
 
 
 def table(**limits: list[float]) -> np.ndarray:
@@ -185,7 +185,7 @@ def test_what_cannot_serve_a_request_is_replaced_by_a_second_draw_that_repeats_i
     later = {name: router.decide(request(name, 12)) for name in opened}
     assert {d.candidates for d in later.values()} == {("cheap", "mid", "huge")}
     replaced = [name for name, d in opened.items() if d.action == "strong"]
-    assert len(replaced) > 100
+    assert len(replaced) > 40
     for name, decision in later.items():
         kept = name not in set(replaced)
         assert decision.reason == ("policy" if kept else "not_able")
@@ -234,9 +234,9 @@ def test_the_arms_of_a_canary_stay_as_they_were(tmp_path: Path) -> None:
     assert_drawn_as_logged(decisions)
     assert {(d.action, d.reason) for d in decisions if d.arm == "control"} == {("mid", "canary")}
     explored = Counter(d.action for d in decisions if d.arm == "explore")
-    # Drawn evenly: the standard error of a share of a quarter of 300 is 0.025.
+    # Drawn evenly: the standard error of a share of a quarter of 200 is 0.031.
     assert {name: explored[name] / sum(explored.values()) for name in NAMES} == pytest.approx(
-        dict.fromkeys(NAMES, 0.25), abs=0.1
+        dict.fromkeys(NAMES, 0.25), abs=0.125
     )
 
 
