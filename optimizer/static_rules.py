@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimizer.dataset import Bools, Floats, LoggedDataset
 from optimizer.evidence import METRICS, Evaluation, Metric, Outcome
@@ -139,7 +141,7 @@ def conditions(path: Path) -> tuple[Condition, ...]:
     return tuple(found.values())
 
 
-def holds(found: Sequence[Condition], features: Floats) -> Bools:
+def holds(found: Sequence[Condition], features: NDArray[np.floating[Any]]) -> Bools:
     """(n,) whether all conditions hold."""
     inside: Bools = np.ones(len(features), dtype=np.bool_)
     for one in found:
