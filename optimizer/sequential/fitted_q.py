@@ -26,7 +26,7 @@ import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints
 from optimizer.ope.trees import predict_all
-from optimizer.rewards import RewardSpec
+from optimizer.rewards import PuppeteerReward, RewardSpec
 from optimizer.runtime import DIM, width
 from optimizer.sequential.episodes import EpisodeLog
 
@@ -42,6 +42,9 @@ PROMPT_COLUMNS = 24
 """Features of the prompt that are looked at; those of the steps are all."""
 BINS = 64
 """Values of a feature that are told apart."""
+
+
+Reward = RewardSpec | PuppeteerReward
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +72,15 @@ def returns(log: EpisodeLog, rewards: Floats) -> Floats:
     return np.where(unknown[ends] - unknown + known > 0, np.nan, result)
 
 
-def utility(log: EpisodeLog, reward: RewardSpec) -> Floats:
+def utility(log: EpisodeLog, reward: Reward) -> Floats:
     """(n,) what each decision adds to the utility of its episode; NaN where unknown."""
     quality, cost, _ = log.rewards()
+    return _added(log, reward, quality, cost)
+
+
+def _added(log: EpisodeLog, reward: Reward, quality: Floats, cost: Floats) -> Floats:
+    if isinstance(reward, PuppeteerReward):
+        return reward.added(quality, cost, log.step.astype(np.float64))
     result: Floats = reward.utility(quality, cost)
     return result
 
@@ -106,7 +115,7 @@ def tried(log: EpisodeLog) -> Bools:
 
 def fitted_q(
     log: EpisodeLog,
-    reward: RewardSpec,
+    reward: Reward,
     supported: Bools,
     *,
     seed: int,
@@ -137,9 +146,7 @@ def fitted_q(
         ahead = [best] * len(lessons)
 
 
-def stop_margins(
-    log: EpisodeLog, reward: RewardSpec, *, seed: int, sweeps: int = 3, ensemble: int = ENSEMBLE
-) -> Floats:
+def stop_margins(log: EpisodeLog, reward: Reward, *, seed: int, sweeps: int = 3, ensemble: int = ENSEMBLE) -> Floats:
     """(n,) by how much stopping is worth more than going on as logged and stopping later where that is better; NaN
     where nothing is known of stopping.
 
@@ -296,12 +303,15 @@ class _Lesson:
     seed: int
 
     @classmethod
-    def of(cls, log: EpisodeLog, rewards: Floats, bins: _Bins, codes: Floats, own: Ints, seed: int) -> _Lesson:
+    def of(
+        cls, log: EpisodeLog, rewards: Floats, told: Floats, bins: _Bins, codes: Floats, own: Ints, seed: int
+    ) -> _Lesson:
+        """rewards, told: (n,) what each decision adds, and what stopping there would."""
         rng = np.random.default_rng(seed)
         names, inverse = np.unique(log.groups, return_inverse=True)
         counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)))[inverse[log.episode]]
         stops = log.actions == log.stop
-        stop = _stop_model(log, codes, rewards, counts, seed)
+        stop = _stop_model(log, codes, rewards, told, counts, seed)
         if stop is not None:
             rewards = rewards.copy()
             rewards[stops] = stop.predict(codes[stops])
@@ -326,21 +336,22 @@ class _Lesson:
         return _Member(going, self.stop, self.bins, self.own, np.unique(log.actions[rows]))
 
 
-def _lessons(log: EpisodeLog, reward: RewardSpec, own: Ints, seed: int, count: int) -> list[_Lesson]:
+def _lessons(log: EpisodeLog, reward: Reward, own: Ints, seed: int, count: int) -> list[_Lesson]:
     rewards = utility(log, reward)
     bins = _Bins.of(log.features, _telling(log, returns(log, rewards)))
     codes = bins.codes(log.features)
-    return [_Lesson.of(log, rewards, bins, codes, own, seed + number) for number in range(count)]
+    cost = log.cost_usd[(log.actions == log.stop) & ~np.isnan(log.cost_usd)]
+    told = _added(log, reward, log.stop_quality, np.full(len(rewards), cost.mean() if len(cost) else 0.0))
+    return [_Lesson.of(log, rewards, told, bins, codes, own, seed + number) for number in range(count)]
 
 
-def _stop_model(log: EpisodeLog, codes: Floats, rewards: Floats, counts: Ints, seed: int) -> _Trees | None:
+def _stop_model(
+    log: EpisodeLog, codes: Floats, rewards: Floats, told: Floats, counts: Ints, seed: int
+) -> _Trees | None:
     """What an episode is worth that stops; None where none ever did and nobody knows. Small trees: that an answer gets
     better as the work proceeds is much the same whatever was done."""
     stops = log.actions == log.stop
-    worth = np.where(stops, rewards, np.nan)
-    cost = (rewards - log.quality[log.episode])[stops & ~np.isnan(rewards)]
-    told = ~stops & ~np.isnan(log.stop_quality)
-    worth[told] = log.stop_quality[told] + (float(cost.mean()) if len(cost) else 0.0)
+    worth = np.where(stops, rewards, told)
     rows = np.flatnonzero((counts > 0) & ~np.isnan(worth))
     if not len(rows):
         return None
