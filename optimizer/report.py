@@ -248,7 +248,10 @@ def cost_lines(service: Record) -> list[str]:
             ]
             if (more := len(found["reasons"]) - REASONS) > 0:
                 lines.append(f"  ... and {more} more reasons; --json has them")
-    return [*lines, *map(switching.words, said.get("switching", ()))]
+    if switches := said.get("switching"):
+        sticky = bool(service.get("data", {}).get("sessions"))
+        lines += [*map(switching.words, switches), switching.avoided(sticky)]
+    return lines
 
 
 def _calls(count: int) -> str:

@@ -60,6 +60,13 @@ def words(row: Mapping[str, Any]) -> str:
     )
 
 
+def avoided(sticky: bool) -> str:
+    """What becomes of these costs under a policy, in words."""
+    if sticky:
+        return "the policy keeps a session's model, so it switches only where that model cannot serve a request"
+    return "a policy that chooses by request may pay it at any turn; with sticky = true it keeps a session's model"
+
+
 _TURN = ("model", "start_ns", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 

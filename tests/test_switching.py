@@ -100,5 +100,10 @@ def test_the_report_says_so_beside_the_savings() -> None:
     lines = cost_lines({"costs": found})
     assert lines[0] == f"costs: at the prices of {AT} (no built-in list, 3 prices of retroute.toml)"
     assert lines[1] == "today: $30.00 per 1,000 decisions as billed, $20.00 at these prices (2 decisions)"
-    assert lines[-1].startswith("a turn of a session that warm takes over from another model costs $0.0054")
+    assert lines[-2].startswith("a turn of a session that warm takes over from another model costs $0.0054")
+    assert "with sticky = true it keeps a session's model" in lines[-1]
+    assert (
+        "switches only where that model cannot serve"
+        in cost_lines({"costs": found, "data": {"sessions": {"sessions": 1}}})[-1]
+    )
     assert cost_lines({}) == []
