@@ -21,7 +21,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "sample_traces"
 SERVICES = ("assistant", "sql-agent", "classifier", "faq")
-TRACES = {"assistant": 3519, "sql-agent": 1516, "classifier": 1081, "faq": 4000}
+TRACES = {"assistant": 3519, "sql-agent": 2274, "classifier": 1081, "faq": 4000}
 LABEL_SHARE = {"assistant": 0.9, "classifier": 1.0, "faq": 0.8}
 FINAL_SCORE = {"assistant": "quality", "classifier": "quality", "faq": "quality"}
 SINGLE = ("assistant", "classifier", "faq")
@@ -230,7 +230,7 @@ def test_sessions_are_short_and_do_not_overlap(service: str) -> None:
     for span in sent(service).roots.values():
         times = (int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]))
         sessions.setdefault(span["attributes"]["gen_ai.conversation.id"], []).append(times)
-    assert {len(times) for times in sessions.values()} == ({2, 4} if service == "sql-agent" else set(range(1, 7)))
+    assert {len(times) for times in sessions.values()} == ({3, 6} if service == "sql-agent" else set(range(1, 7)))
     for times in sessions.values():
         ordered = sorted(times)
         assert all(before[1] < after[0] for before, after in pairwise(ordered))
