@@ -268,6 +268,23 @@ def test_a_new_policy_is_taken_up_and_a_broken_one_is_not(tmp_path: Path, start:
         assert proxy.send(**CHAT)["metadata"]["_retroute"]["policy.version"] == "v2"
 
 
+def test_a_sticky_session_keeps_its_model_on_every_proxy(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    """Through chat, messages and responses requests alike; drawn evenly, so that chance would not keep it."""
+    evenly = {"sticky": True, "canary_percent": 0.0, "explore_percent": 100.0}
+    proxies = [start(exported(tmp_path / name, **evenly)) for name in ("a", "b")]
+    first = {"role": "user", "content": "Hello"}
+    later = [first, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": "And a poem?"}]
+    bodies: list[dict[str, Any]] = [{"messages": [first]}, {"messages": later}, {"input": later}, {"input": "Hello"}]
+    met = []
+    for number in range(30):
+        session = {"metadata": {"requester_metadata": {"session_id": f"s{number}"}}}
+        models = {proxy.send(model="desk", **body, **session)["model"] for proxy in proxies for body in bodies}
+        assert len(models) == 1
+        met.extend(models)
+    assert set(met) == set(NAMES)
+    assert proxies[0].span.attributes["policy.draw"] == "session"
+
+
 def test_an_orchestrator_is_not_taken_up(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
     """Its actions are agents, which are no deployments of the proxy."""
     proxy = start(exported(tmp_path))
