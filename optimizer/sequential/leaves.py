@@ -16,12 +16,12 @@ import numpy as np
 
 from optimizer.dataset import Floats, Ints
 
-TREES = 30
+TREES = 24
 LEAST = 10
 """Decisions in a leaf."""
-WIDTH = 0.3
-"""Share of the columns that a split tries. With 100 columns of noise beside the 13 that count, predictions are as good
-as those of boosted trees fitted anew in each sweep, in a tenth of their time."""
+WIDTH = 0.2
+"""Share of the columns that a split tries. With 100 columns of noise beside the 13 that count, the standard error of a
+doubly robust estimate is 1 % more than with boosted trees fitted anew in each sweep, and the time a thirteenth."""
 MOST = 20_000
 """Decisions that splits are learned of; leaves are filled with all."""
 
