@@ -18,18 +18,23 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, looks, one_list, planned_labels, runs, segments, stated_propensities
+from optimizer import bundle, looks, one_list, planned_labels, runs, segments, stated_propensities, stickiness, turns
 from optimizer.ability import abilities
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
 from optimizer.decisions import find_decisions, quality_name
+from optimizer.export import agents as agents_export
 from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
 from optimizer.logged import to_dataset, with_behaviour
 from optimizer.looks import Look
 from optimizer.planned import question
 from optimizer.planned_text import in_a_sentence
-from optimizer.study import Lessons, assess, learn, look_at
+from optimizer.runtime import Model
+from optimizer.sequential.service import judge_service, learn_service
+from optimizer.sequential.steps import Steps, find_steps
+from optimizer.sequential.stop_scores import StepScore
+from optimizer.study import assess, learn, look_at
 from optimizer.summary import Notes, estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
 from optimizer.threads import one_thread
 
@@ -80,7 +85,8 @@ def nightly(
         deployed = {name: run_id for name, found in judged["services"].items() if found["verdict"] == "deploy"}
         for name in deployed:
             out = runs.bundle_folder(home, name)
-            litellm_export.export(runs.policy_folder(folder, name), out, name)
+            export = litellm_export if judged["services"][name].get("orchestration") is None else agents_export
+            export.export(runs.policy_folder(folder, name), out, name)
             judged["services"][name]["bundle"] = str(out)
         runs.write_json(folder / "verdicts.json", judged)
         runs.set_active(home, deployed)
@@ -135,24 +141,28 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
         for place, name in enumerate(names):
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
-            filled, training[name], lessons = _learn_service(own, service, log.notes[name])
+            steps = log.steps.rows.filter(pl.col("service") == name)
+            if steps.is_empty():
+                learned = _learn_service(own, service, log.notes[name])
+            else:
+                learned = _learn_steps(own, steps, service, log, folder)
+            training[name] = learned.training
             training[name]["propensity_faults"] = _of(log.faults, name)
             training[name]["segments"] = segments.kept(service.segments)
             spent = log.spent.filter(pl.col("service") == name)
-            training[name]["costs"] = costs_json(log.price_list, spent, filled, log.prices)
-            kept.append(filled)
-            model = lessons.suggestion.model
-            if model is not None:
+            training[name]["costs"] = costs_json(log.price_list, spent, learned.decisions, log.prices)
+            kept.append(learned.decisions)
+            if learned.model is not None:
                 bundle.write_policy(
                     runs.policy_folder(folder, name),
-                    model,
+                    learned.model,
                     policy_id=name,
                     version=run_id,
                     revision=_revision(home, name),
                     virtual_model=name,
-                    incumbent=_incumbent(filled, service, model.actions),
                     evaluation={},
                     created_at=created_at,
+                    **learned.course,
                 )
         pl.concat(kept).sort("time_ns", "decision_id").write_parquet(folder / "decisions.parquet")
         runs.write_json(folder / "training.json", training)
@@ -184,29 +194,51 @@ class _Log:
     faults: pl.DataFrame
     """Logged probabilities that cannot be; rows of the query `propensity_faults`."""
     about: Mapping[str, Any]
+    steps: Steps
+    calls: pl.DataFrame
+    """Of orchestrated services."""
+    links: pl.DataFrame
+    """Rows of the query `step_links`."""
+    texts: pl.DataFrame
+    """Rows of the query `step_texts`, of orchestrated services."""
+
+    def outside(self, service: str) -> dict[str, Any]:
+        """Shares of tokens and costs outside the named steps of the service's orchestrated point."""
+        chosen = self.steps.points.filter(pl.col("orchestrated") & (pl.col("service") == service))
+        found = self.steps.outside.join(chosen, on=["service", "point"], how="semi").sort("point")
+        shares = {"tokens_share": None, "cost_share": None}
+        return {name: found[name][0] for name in shares} if len(found) else shares
 
 
 def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) -> _Log:
+    prices = home_prices(home, settings.prices, settings.discounts)
+    price_list = one_list.newest(prices)
     with Lake.open(home) as lake:
         snapshot = lake.snapshot()
         calls, scores = lake.query("decision_calls"), lake.query("scores")
         labels = dict(lake.query("modelled_latency").iter_rows())
         faults = lake.query("propensity_faults")
         carried = segments.carriers(lake, {name: one.segments for name, one in settings.services.items()})
-    if services:
-        calls = calls.filter(pl.col("service").is_in(list(services)))
-    quality_names = {
-        name: quality_name(
-            scores.filter(pl.col("service") == name), settings.service(name).quality, settings.service(name).judge
-        )
-        for name in calls["service"].drop_nulls().unique().sort().to_list()
-    }
-    prices = home_prices(home, settings.prices, settings.discounts)
-    price_list = one_list.newest(prices)
-    calls = one_list.with_one_list(calls, prices, price_list.at)
-    calls = stated_propensities.filled(calls, stated_propensities.read(home))
-    judge_names = {name: settings.service(name).judge for name in quality_names}
-    decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names), carried)
+        if services:
+            calls = calls.filter(pl.col("service").is_in(list(services)))
+        calls = one_list.with_one_list(calls, prices, price_list.at)
+        calls = stated_propensities.filled(calls, stated_propensities.read(home))
+        names = calls["service"].drop_nulls().unique().sort().to_list()
+        quality_names = {
+            name: quality_name(
+                scores.filter(pl.col("service") == name), settings.service(name).quality, settings.service(name).judge
+            )
+            for name in names
+        }
+        judge_names = {name: settings.service(name).judge for name in names}
+        steps = _steps(lake, settings, calls, scores, quality_names, judge_names)
+        links = lake.query("step_links")
+        acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
+        texts = lake.query("step_texts", trace_ids=acting)
+        inherited = lake.query("session_draws")["trace_id"]
+    sticky = [name for name in names if settings.service(name).sticky]
+    decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
+    decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
     about = {
         "snapshot": snapshot,
@@ -222,13 +254,48 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
         *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
     )
-    return _Log(decisions, spent, prices, price_list, notes, faults, about)
+    steps = replace(steps, rows=segments.marked(steps.rows, carried))
+    calls = calls.join(steps.rows.select("trace_id").unique(), on="trace_id", how="semi", maintain_order="left")
+    return _Log(decisions, spent, prices, price_list, notes, faults, about, steps, calls, links, texts)
 
 
-def _learn_service(
-    decisions: pl.DataFrame, service: ServiceSettings, notes: Notes
-) -> tuple[pl.DataFrame, dict[str, Any], Lessons]:
-    """The decisions of the main point with their behaviour filled in, what training.json keeps, and the lessons."""
+def _steps(
+    lake: Lake,
+    settings: Settings,
+    calls: pl.DataFrame,
+    scores: pl.DataFrame,
+    quality_names: Mapping[str, str | None],
+    judge_names: Mapping[str, str | None],
+) -> Steps:
+    services = {name: settings.service(name) for name in quality_names}
+    return find_steps(
+        calls,
+        lake.query("decision_spans"),
+        scores,
+        quality_names,
+        judge_names,
+        scored_spans=lake.query("scored_spans"),
+        texts=lambda traces: lake.query("step_texts", trace_ids=list(traces)),
+        step_scores={name: StepScore(one.step_quality, one.step_quality_of) for name, one in services.items()},
+        orchestrate={name: False if one.sticky else one.orchestrate for name, one in services.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    """What was learned of a service."""
+
+    decisions: pl.DataFrame
+    """Those of the main point, with their behaviour filled in."""
+    training: dict[str, Any]
+    """What training.json keeps."""
+    model: Model | None
+    course: Mapping[str, Any]
+    """What the policy folder says beside the model: its incumbent, and an orchestrator's script and length."""
+
+
+def _learn_service(decisions: pl.DataFrame, service: ServiceSettings, notes: Notes) -> _Learned:
+    """From single decisions."""
     point = _main_point(decisions)
     seen = decisions.filter(pl.col("point") == point)
     at_point = planned_labels.settled(seen)
@@ -242,10 +309,37 @@ def _learn_service(
             seed=SEED,
             actions=_may_suggest(service, point),
             abilities=abilities(logged.data.action_names, service.models),
+            sticky=service.sticky,
         )
     training = training_json(logged, lessons, service.limits, point=point, notes=notes)
     training["waiting"] = len(seen) - len(at_point)
-    return with_behaviour(at_point, logged.data), training, lessons
+    training["sessions"] = stickiness.sessions_json(at_point) if service.sticky else None
+    filled, model = with_behaviour(at_point, logged.data), lessons.suggestion.model
+    course: dict[str, Any] = {"sticky": service.sticky}
+    if model is not None:
+        course["incumbent"] = _incumbent(filled, service, model.actions)
+    return _Learned(filled, training, model, course)
+
+
+def _learn_steps(
+    decisions: pl.DataFrame, steps: pl.DataFrame, service: ServiceSettings, log: _Log, folder: Path
+) -> _Learned:
+    """From decisions that follow each other; each trace's first one stands among the single decisions. The run keeps
+    the steps and who acted in them."""
+    name = str(steps["service"][0])
+    at_point = decisions.filter(pl.col("point") == _main_point(decisions))
+    calls = log.calls.join(steps.select("trace_id").unique(), on="trace_id", how="semi", maintain_order="left")
+    with one_thread():
+        filled = with_behaviour(at_point, to_dataset(at_point, seed=SEED).data)
+        acted = turns.acted(calls, log.links, log.texts)
+        learned = learn_service(steps, calls, acted, service, log.notes[name], log.outside(name))
+    steps.write_parquet(runs.steps_file(folder, name))
+    acted.turns.write_parquet(runs.steps_file(folder, name, "turns"))
+    acted.calls.write_parquet(runs.steps_file(folder, name, "turn_calls"))
+    script, most = learned.script, learned.max_steps
+    course: dict[str, Any] = {"incumbent": script[0], "script": script, "max_steps": most, "loop": most + 1}
+    course["canary_percent"] = 100.0 * learned.training["share"]
+    return _Learned(filled, learned.training, learned.model, course)
 
 
 def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
@@ -259,6 +353,10 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         report(f"judging {name}", place / len(training))
         own = decisions.filter(pl.col("service") == name)
         model = bundle.read_policy(runs.policy_folder(folder, name))[0] if learned["label"] is not None else None
+        if learned.get("orchestrated"):
+            judged[name], frame = _judge_steps(home, folder, name, learned, model)
+            frames.append(frame)
+            continue
         with one_thread():
             data = to_dataset(own, seed=SEED).data
             suggestion = suggestion_of(learned, model)
@@ -285,6 +383,21 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
     verdicts = {"services": judged}
     runs.write_json(folder / "verdicts.json", verdicts)
     return verdicts
+
+
+def _judge_steps(
+    home: Path, folder: Path, name: str, learned: Mapping[str, Any], model: Model | None
+) -> tuple[dict[str, Any], pl.DataFrame]:
+    """What is found of an orchestrated service, as JSON and as rows of estimates.parquet."""
+    rows, acting, calls = (
+        pl.read_parquet(runs.steps_file(folder, name, kind)) for kind in ("steps", "turns", "turn_calls")
+    )
+    with one_thread():
+        said, frame = judge_service(
+            name, rows, turns.Acted(acting, calls), learned, model, lambda look: _look(home, look)
+        )
+    policy_id = None if model is None else f"{name}@{folder.name}"
+    return {**said, "run_id": folder.name, "policy_id": policy_id, "bundle": None}, frame
 
 
 def _look(home: Path, look: Look | None) -> int:

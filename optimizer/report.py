@@ -264,6 +264,7 @@ def show(result: Record, as_json: bool) -> None:
         print(to_json(result))
         return
     from optimizer import propensity_text
+    from optimizer.sequential import text
 
     console = _console()
     for name, service in sorted(result["services"].items()):
@@ -273,7 +274,7 @@ def show(result: Record, as_json: bool) -> None:
         console.print(f"  change: {'; '.join(changes)}", markup=False)
         for line in cost_lines(service):
             console.print(f"  {line}", markup=False)
-        for line in rule_lines(service):
+        for line in [*rule_lines(service), *text.lines(service, estimate)]:
             console.print(f"  {line}", markup=False)
         for line in reasons(service):
             console.print(f"  {line}", markup=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from ingest.errors import AppError, UsageError
@@ -90,6 +90,11 @@ def folder_name(service: str) -> str:
 def policy_folder(run: Path, service: str) -> Path:
     """Where a run keeps a service's policy."""
     return run / "policy" / folder_name(service)
+
+
+def steps_file(run: Path, service: str, kind: Literal["steps", "turns", "turn_calls"] = "steps") -> Path:
+    """Where a run keeps what an orchestrated service decided step by step, and who acted (see `turns.Acted`)."""
+    return run / f"{kind}-{folder_name(service)}.parquet"
 
 
 def probabilities_file(run: Path, service: str) -> Path:

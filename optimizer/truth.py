@@ -82,13 +82,17 @@ def with_truth(service: Mapping[str, Any], true: Mapping[str, Truth | None]) -> 
 
 def add(services: Mapping[str, Mapping[str, Any]], home: Path, folder: Path) -> dict[str, dict[str, Any]]:
     """The services of a nightly result with their truth, from the run's folder and the sample's."""
+    from optimizer import step_truth
+
     done = {}
     for name, service in services.items():
-        outcomes = folder / "truth" / f"{name}.parquet"
-        probabilities = runs.probabilities_file(home / "runs" / str(service["run_id"]), name)
-        by_steps = (folder / "truth" / f"{name}.json").is_file()  # see `replay_truth`
-        known = outcomes.is_file() and probabilities.is_file() and not by_steps
-        true = values(pl.read_parquet(outcomes), pl.read_parquet(probabilities)) if known else {}
+        run = home / "runs" / str(service["run_id"])
+        outcomes, probabilities = folder / "truth" / f"{name}.parquet", runs.probabilities_file(run, name)
+        true: Mapping[str, Truth | None] = {}
+        if service.get("orchestration") is not None:
+            true = step_truth.values(folder / "truth", run, name, runs.read_json(run / "training.json")[name])
+        elif outcomes.is_file() and probabilities.is_file():
+            true = values(pl.read_parquet(outcomes), pl.read_parquet(probabilities))
         done[name] = with_truth(service, true)
     return done
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Floats, folds
+from optimizer.dataset import Bools, Floats, folds
 from optimizer.evidence import METRICS, Metric, Outcome, Refused
 from optimizer.gate import MIN_LABEL_SHARE, Kind
 from optimizer.ope.estimators import effective
@@ -35,6 +35,9 @@ MIN_EFFECTIVE = 100.0
 """Below this many effective episodes there is no number at all."""
 MAX_UNSUPPORTED = 0.01
 """Largest share of a policy's episodes that may come to take an action which the log did not try there."""
+LEAST_FOLLOWED = 10.0
+"""Effective decisions of the log that have to speak for what a policy does at a step."""
+FEW = 5.0
 TOLERANCE = 0.01
 """Sweeps end when the targets move less than this, in root mean square, as a share of their spread."""
 
@@ -151,9 +154,39 @@ def effective_episodes(log: EpisodeLog, policy: Floats, metric: Metric = "qualit
 
 
 def unsupported(log: EpisodeLog, policy: Floats) -> float:
-    """Share of the policy's own episodes that come to take an action which the log did not try there."""
-    beyond = np.where(log.supported, 0.0, policy).sum(axis=1)
-    return float((reach(log, policy) * beyond).sum() / max(len(log), 1))
+    """Share of the policy's own episodes that come to take an action which the log did not try there, or tried so
+    seldom that what follows is not known from it (see `thin`)."""
+    beyond = np.where(log.supported & ~thin(log, policy), 0.0, policy).sum(axis=1)
+    return min(float((reach(log, policy) * beyond).sum() / max(len(log), 1)), 1.0)
+
+
+def thin(log: EpisodeLog, policy: Floats) -> Bools:
+    """(n, a) choices of the policy that too few decisions of the log can speak for.
+
+    At each step, the policy's episodes that choose an action there are m = sum_i R_i pi_i of the log's, with R as
+    `reach` says; the log has on average e = m^2 / sum_i R_i^2 pi_i^2 / b_i effective decisions of them. Where e is
+    below `LEAST_FOLLOWED` and a quarter of m, a weighted mean is a few heavy decisions or, by chance, none: the
+    estimate is then what the model says, and no interval knows it. It is judged by probabilities, not by what
+    happened to be drawn. Choices that concern fewer than five episodes are taken together over the steps. STOP where
+    its outcome is known needs no weights.
+    """
+    left = reach(log, policy)
+    wanted = np.where(log.supported, left[:, None] * policy, 0.0)  # what was not tried is counted as such
+    wanted[~np.isnan(log.stop_quality), log.stop] = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.where(wanted > 0, wanted**2 / log.behaviour, 0.0)
+    count = len(log.action_names)
+    m, q = np.zeros((len(log.at_step) + 1, count)), np.zeros((len(log.at_step) + 1, count))
+    for step, now in enumerate(log.at_step):
+        m[step], q[step] = wanted[now].sum(axis=0), squares[now].sum(axis=0)
+    few = m < FEW
+    m[-1], q[-1] = np.where(few, m, 0.0).sum(axis=0), np.where(few, q, 0.0).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        known = np.where(q > 0, m**2 / q, 0.0)
+    lacking = (m > 0) & (known < np.minimum(LEAST_FOLLOWED, m / 4))
+    place = np.where(few[log.step], len(log.at_step), log.step[:, None])
+    result: Bools = lacking[place, np.arange(count)] & (wanted > 0)
+    return result
 
 
 def _weights(log: EpisodeLog, policy: Floats) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from optimizer.dataset import Floats
-from optimizer.evidence import METRICS, Metric
+from optimizer.evidence import METRICS, Metric, Outcome, Refused
 from optimizer.gate import Estimate, Limits
 from optimizer.ope.estimators import effective
 from optimizer.ope.intervals import mean_interval
@@ -51,36 +51,100 @@ def largest_mixture(log: EpisodeLog, policy: Floats, model: Floats, today: Float
     """
     if any(unknown(log, metric) for metric in METRICS) or effective_episodes(log, policy) < LEAST_EFFECTIVE:
         return None
-    scores = doubly_robust(log, policy, model) - doubly_robust(log, log.behaviour, today)
-    whole = {
-        metric: mean_interval(
-            scores[OUTCOMES.index(metric)],
-            log.groups,
-            confidence=limits.confidence,
-            estimator=SEQUENTIAL_DR,
-            effective=0.0,
-            kind=kind_of(log, policy, metric, SEQUENTIAL_DR),
-        )
-        for metric in METRICS
-    }
-    stands, beyond = carried(log, policy), unsupported(log, policy)
+    parts = _Parts.of(log, policy, model, today, limits.confidence)
     for percent in range(100, round(100 * LEAST_SHARE) - 1, -1):
         share = percent / 100
-        size = {
-            metric: effective((1 - share + share * stands) * (log.heft if metric == "quality" else 1.0))
-            for metric in METRICS
-        }
+        changes = {metric: parts.change(metric, share) for metric in METRICS}
         certain = (
-            min(size.values()) >= MIN_EFFECTIVE
-            and share * beyond <= MAX_UNSUPPORTED
-            and share * whole["quality"].low >= -limits.quality_margin
-            and (limits.latency_s is None or share * whole["latency_s"].high <= limits.latency_s)
+            parts.refusal(share, *METRICS) == ""
+            and changes["quality"].low >= -limits.quality_margin
+            and (limits.latency_s is None or changes["latency_s"].high <= limits.latency_s)
         )
         if certain:
-            return Mixture(share, {metric: _part(whole[metric], share, size[metric]) for metric in METRICS})
+            return Mixture(share, changes)
     return None
 
 
-def _part(whole: Estimate, share: float, size: float) -> Estimate:
-    value, low, high = (float(share * end) for end in (whole.value, whole.low, whole.high))
-    return Estimate(whole.estimator, value, low, high, whole.episodes, size, whole.kind)
+def change(
+    log: EpisodeLog, policy: Floats, model: Floats, today: Floats, share: float, *, confidence: float
+) -> dict[Metric, Outcome]:
+    """The outcomes of `share` of the episodes under the policy, the others as logged, minus logged, per episode of all;
+    refused as `evaluation.change` is, and below `LEAST_EFFECTIVE` effective episodes of the policy itself."""
+    if (size := effective_episodes(log, policy)) < LEAST_EFFECTIVE:
+        few = f"only {size:.0f} effective episodes of the policy itself; below {LEAST_EFFECTIVE:.0f} no part is claimed"
+        return dict.fromkeys(METRICS, Refused(few))
+    parts = _Parts.of(log, policy, model, today, confidence)
+    return {
+        metric: Refused(why)
+        if (why := unknown(log, metric) or parts.refusal(share, metric))
+        else parts.change(metric, share)
+        for metric in METRICS
+    }
+
+
+def value(
+    log: EpisodeLog, policy: Floats, model: Floats, today: Floats, share: float, *, confidence: float
+) -> dict[Metric, Outcome]:
+    """Mean outcomes per episode with `share` of them under the policy; refused as `change` is."""
+    changes = change(log, policy, model, today, share, confidence=confidence)
+    scores = share * doubly_robust(log, policy, model) + (1 - share) * doubly_robust(log, log.behaviour, today)
+    return {
+        metric: found
+        if isinstance(found, Refused)
+        else mean_interval(
+            scores[OUTCOMES.index(metric)],
+            log.groups,
+            confidence=confidence,
+            estimator=SEQUENTIAL_DR,
+            effective=found.effective,
+            kind=found.kind,
+        )
+        for metric, found in changes.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What any share of the episodes under a policy changes."""
+
+    log: EpisodeLog
+    whole: Mapping[Metric, Estimate]
+    """Of all episodes."""
+    stands: Floats
+    """(N,) for how many of the policy's own episodes each stands."""
+    beyond: float
+    """Share of the policy's own episodes that come to take an untried action."""
+
+    @classmethod
+    def of(cls, log: EpisodeLog, policy: Floats, model: Floats, today: Floats, confidence: float) -> _Parts:
+        scores = doubly_robust(log, policy, model) - doubly_robust(log, log.behaviour, today)
+        whole = {
+            metric: mean_interval(
+                scores[OUTCOMES.index(metric)],
+                log.groups,
+                confidence=confidence,
+                estimator=SEQUENTIAL_DR,
+                effective=0.0,
+                kind=kind_of(log, policy, metric, SEQUENTIAL_DR),
+            )
+            for metric in METRICS
+        }
+        return cls(log, whole, carried(log, policy), unsupported(log, policy))
+
+    def size(self, metric: Metric, share: float) -> float:
+        """Effective episodes behind the mixture."""
+        return effective((1 - share + share * self.stands) * (self.log.heft if metric == "quality" else 1.0))
+
+    def refusal(self, share: float, *metrics: Metric) -> str:
+        """Why a share has no number of these outcomes; "" where it has."""
+        if (size := min(self.size(metric, share) for metric in metrics)) < MIN_EFFECTIVE:
+            return f"only {size:.0f} effective episodes; below {MIN_EFFECTIVE:.0f} no interval can be trusted"
+        if (beyond := share * self.beyond) > MAX_UNSUPPORTED:
+            return f"{beyond:.0%} of its episodes come to take actions that were not tried there"
+        return ""
+
+    def change(self, metric: Metric, share: float) -> Estimate:
+        whole = self.whole[metric]
+        value, low, high = (float(share * end) for end in (whole.value, whole.low, whole.high))
+        size = self.size(metric, share)
+        return Estimate(whole.estimator, value, low, high, whole.episodes, size, whole.kind)

@@ -1,0 +1,152 @@
+"""What a night does for one orchestrated service: learn from its steps, judge what was learned, say it as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from optimizer import friction, looks, teamwork, turns
+from optimizer.config import ServiceSettings
+from optimizer.evidence import Refused
+from optimizer.gate import Limits
+from optimizer.looks import Look
+from optimizer.runtime import Model
+from optimizer.segments import protected
+from optimizer.sequential import plan, students, summary
+from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.logged import Episodes, to_episodes
+from optimizer.sequential.policies import script_of
+from optimizer.sequential.study import Findings, Suggestion, assess, learn, look_at
+from optimizer.summary import Notes, estimate_json
+from optimizer.turns import Acted
+
+SEED = 0
+EXPLORED = 0.05
+"""Share of the steps at which an exported orchestrator, as long as it has not, draws among all its actions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What training.json keeps, and the policy with what it falls back to; None where nothing is suggested."""
+
+    training: dict[str, Any]
+    model: Model | None
+    script: tuple[str, ...]
+    max_steps: int
+
+
+def learn_service(
+    rows: pl.DataFrame,
+    calls: pl.DataFrame,
+    acted: Acted,
+    service: ServiceSettings,
+    notes: Notes,
+    outside: Mapping[str, Any],
+) -> Learned:
+    """rows: step rows of the service. calls: its calls with costs at one price list. acted: who acted in them. outside:
+    shares of tokens and cost outside the named steps."""
+    episodes = to_episodes(rows, seed=SEED)
+    log = episodes.log
+    point = service.points.get(episodes.point)
+    lessons = learn(log, service.limits, service.value_usd, seed=SEED, may=None if point is None else point.actions)
+    training = summary.training_json(
+        log, episodes.estimated, lessons, service.limits, point=episodes.point, notes=notes
+    )
+    training["left_out"] = dict(episodes.left_out)
+    training["outside_steps"] = dict(outside)
+    firsts = rows.filter(pl.col("step") == 0).select("trace_id", "point", "group", "quality")
+    found = friction.friction(calls, acted.turns, firsts, confidence=service.limits.confidence)
+    training["friction"] = friction.to_json(found)
+    script = script_of(log, service.incumbent)
+    training["script"] = list(script)
+    model = lessons.suggestion.model
+    routed = None if model is None else replace(model, epsilon=EXPLORED)
+    return Learned(training, routed, script, max(log.horizon, 1))
+
+
+def judge_service(
+    name: str,
+    rows: pl.DataFrame,
+    acted: Acted,
+    learned: Mapping[str, Any],
+    model: Model | None,
+    look: Callable[[Look | None], int],
+) -> tuple[dict[str, Any], pl.DataFrame]:
+    """What verdicts.json says of the service but for the names of run, policy and bundle; and its estimates in long
+    form. learned: what training.json keeps. look: notes a look at the judging episodes, and says how many there were
+    before."""
+    episodes = to_episodes(rows, seed=SEED)
+    log, suggestion = episodes.log, summary.suggestion_of(learned, model)
+    limits = Limits(**learned["limits"])
+    further = look(look_at(log, suggestion, name, learned["point"]))
+    limits = replace(limits, confidence=looks.charged(limits.confidence, further))
+    firsts = rows.filter(pl.col("trace_id").is_in(episodes.trace_ids) & (pl.col("step") == 0))
+    order = pl.DataFrame({"trace_id": episodes.trace_ids})
+    guarded = protected(
+        order.join(firsts, on="trace_id", how="left", maintain_order="left"),
+        learned.get("segments", {}),
+        limits.quality_margin,
+    )
+    findings = assess(log, suggestion, limits, seed=SEED, segments=guarded)
+    said = {
+        **summary.service_json(log, findings, learned, rows["propensity_origin"].fill_null("estimated").to_list()),
+        "orchestration": orchestration_json(episodes, rows, acted, findings, learned, model, limits.confidence),
+        "limits": asdict(limits),
+        "earlier_looks": further,
+        "plan": _plan(log, findings, suggestion, limits),
+    }
+    return said, summary.estimates_frame(name, findings)
+
+
+def orchestration_json(
+    episodes: Episodes,
+    rows: pl.DataFrame,
+    acted: Acted,
+    findings: Findings,
+    learned: Mapping[str, Any],
+    model: Model | None,
+    confidence: float,
+) -> dict[str, Any]:
+    """What only an orchestrated service has."""
+    log, policy = findings.judged, findings.policy
+    traces = [episodes.trace_ids[place] for place in findings.splits.certify]
+    measured = teamwork.measured(log, turns.turns_of(acted, log, traces, rows))
+    does = log.behaviour if policy is None else policy
+    organised = teamwork.changes(log, does, measured, confidence=confidence, share=learned["share"])
+    nothing = estimate_json(Refused(learned["refused"]))
+    return {
+        "episodes": len(episodes.log),
+        "decisions": len(episodes.log.actions),
+        "left_out": learned["left_out"],
+        "outside_steps": learned["outside_steps"],
+        "actions": list(log.action_names),
+        "script": learned["script"],
+        "share": learned["share"],
+        "explored_per_step": EXPLORED,
+        "route": summary.route_json(log, policy),
+        "rules": [] if model is None else students.in_words(model),
+        "stop_rule": [] if model is None else students.stop_rule(model),
+        "changed_routes": None if policy is None else summary.changed_routes(log, policy),
+        "baselines": learned["frontier"],
+        "organisation": [
+            {
+                "metric": one.metric,
+                "definition": one.definition,
+                "today": estimate_json(one.today),
+                "policy": nothing if policy is None else estimate_json(one.policy),
+                "change": nothing if policy is None else estimate_json(one.change),
+            }
+            for one in organised
+        ],
+        "friction": learned.get("friction"),
+    }
+
+
+def _plan(log: EpisodeLog, findings: Findings, suggestion: Suggestion, limits: Limits) -> dict[str, Any] | None:
+    if findings.verdict.outcome in ("deploy", "keep"):
+        return None
+    effective = None if findings.support is None else findings.support.effective
+    return plan.in_a_sentence(log, findings.changes["quality"], effective, limits, suggestion.refused)
