@@ -44,7 +44,7 @@ def log_of(actions: list[list[int]], quality: list[float], **changes: object) ->
 
 
 def lower(log: EpisodeLog, sweeps: int = 1) -> Floats:
-    learner = fitted_q(log, RewardSpec(1.0), np.ones((len(log.actions), 3), dtype=bool), seed=0, ensemble=3)
+    learner = fitted_q(log, RewardSpec(1.0), np.ones((len(log.actions), 3), dtype=bool), seed=0, ensemble=2)
     for _ in range(sweeps):
         values = next(learner)
     return values.lower(log.features)
@@ -79,9 +79,9 @@ def test_stopping_beats_going_on_that_only_costs() -> None:
 def test_going_on_beats_stopping_while_the_answer_gets_better() -> None:
     """An answer is right with 0.2, 0.4, 0.6 or 0.8 after one to four steps, each of which costs 0.01."""
     rng = np.random.default_rng(2)
-    actions = [[0] * int(1 + rng.integers(4)) + [2] for _ in range(1500)]
+    actions = [[0] * int(1 + rng.integers(4)) + [2] for _ in range(800)]
     lengths = np.array([len(one) - 1 for one in actions])
-    log = log_of(actions, (rng.random(1500) < 0.2 * lengths).astype(float).tolist())
+    log = log_of(actions, (rng.random(800) < 0.2 * lengths).astype(float).tolist())
     log = replace(log, cost_usd=np.where(log.actions == 2, 0.0, 0.01))
     values = lower(log, sweeps=4)
     assert (values[(log.step > 0) & (log.step < 4)].argmax(axis=1) == 0).all()

@@ -31,8 +31,9 @@ from optimizer.runtime import DIM, width
 from optimizer.sequential.episodes import EpisodeLog
 
 ENSEMBLE = 5
-LOWER = 0.25
-"""Quantile of the ensemble that stands for an action."""
+LOWER = 0.4
+"""Quantile of the ensemble that stands for an action. On a world with a known optimum 0.25 gains 3 points less: there,
+members that agree are all the evidence of two steps changed at once."""
 MOST_WEIGHT = 10.0
 """A decision taken with a small probability counts as much as this many others, so that actions are told apart where
 one of them was nearly always taken."""
