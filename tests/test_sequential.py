@@ -15,7 +15,7 @@ from optimizer.ope.intervals import mean_interval
 from optimizer.rewards import RewardSpec
 from optimizer.sequential.episodes import OUTCOMES, STOP, EpisodeLog
 from optimizer.sequential.evaluation import carried, change, doubly_robust, fitted_outcomes, per_decision
-from optimizer.sequential.fitted_q import fitted_q, greedy, returns, utility
+from optimizer.sequential.fitted_q import returns, utility
 
 
 def no_model(log: EpisodeLog) -> Floats:
@@ -169,30 +169,3 @@ def test_todays_own_change_is_nothing() -> None:
     for outcome in found.values():
         assert isinstance(outcome, Estimate)
         assert (outcome.low, outcome.value, outcome.high) == (0.0, 0.0, 0.0)
-
-
-def test_only_what_was_tried_is_chosen() -> None:
-    values, behaviour = np.array([[1.0, 5.0, 3.0], [2.0, 1.0, 0.0]]), np.array([[0.5, 0.0, 0.5], [1.0, 0.0, 0.0]])
-    supported = np.array([[True, False, True], [False, False, False]])
-    assert greedy(values, supported, behaviour).tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-
-
-def gain(log: EpisodeLog, sweeps: int) -> float:
-    """Share of what is possible, from the script to the best, that the learned policy truly gains."""
-    every = np.ones((len(log.actions), mdp.ACTIONS), dtype=bool)
-    learner = fitted_q(log, RewardSpec(1.0), every, seed=0)
-    for _ in range(sweeps):
-        values = next(learner)
-    kind, progress, last = mdp.states()
-    policy = []
-    for stage in range(mdp.STAGES):
-        seen = values.lower(mdp.features(kind, progress, last, np.full(len(kind), stage)))
-        policy.append(greedy(seen, np.ones_like(seen, dtype=bool), seen))
-    script = mdp.exact(mdp.of_script())
-    return (mdp.exact(policy) - script) / (mdp.exact(None) - script)
-
-
-@pytest.mark.slow
-def test_much_of_what_is_possible_is_learned_from_one_random_step_an_episode() -> None:
-    found = [gain(mdp.draw(4000, seed), sweeps=5) for seed in range(3)]
-    assert np.mean(found) >= 0.5
