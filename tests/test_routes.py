@@ -14,6 +14,7 @@ from optimizer.sequential import routes, students
 from optimizer.sequential.candidates import candidates
 from optimizer.sequential.decision_trees import always, leaf, model, simplified, split, trees_of
 from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.torch_learners import Settings
 
 NAMES = ("write", "check", STOP)
 COUNT = DIM + len(STEP_DENSE)
@@ -218,6 +219,16 @@ def test_candidates_are_models_from_the_simplest_on() -> None:
     learned = next(one.model for one in found if one.label == "3 steps ahead, a forest")
     assert does(learned, characters=50) == "check"
     assert does(learned, characters=0) == "write"
+
+
+@pytest.mark.slow
+def test_neural_learners_are_candidates_on_request() -> None:
+    found = candidates(scripted(400), RewardSpec(1.0), seed=0, neural=Settings(steps=400))
+    learned = {one.label: one.model for one in found}
+    assert does(learned["implicit Q-learning, a forest"], characters=50) == "check"
+    assert does(learned["implicit Q-learning, a forest"], characters=0) == "write"
+    short, long = (learned["policy gradient, a forest"].values(row(characters=size))[0] for size in (0, 50))
+    assert long[1] - long[0] > short[1] - short[0]  # it keeps close to the script, which writes first
 
 
 def test_candidates_without_a_score_are_the_fixed_ones() -> None:

@@ -12,7 +12,7 @@ from optimizer.learners import Candidate
 from optimizer.ope.estimators import effective
 from optimizer.rewards import RewardSpec
 from optimizer.runtime import width
-from optimizer.sequential import routes, students
+from optimizer.sequential import routes, students, torch_learners
 from optimizer.sequential.decision_trees import Tree, always, model, rebuilt, simplified
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import carried, weighted_per_decision
@@ -33,9 +33,12 @@ LEAST_ROWS = 50
 """Decisions at a step, for a policy that changes this one to be learned."""
 
 
-def candidates(log: EpisodeLog, reward: RewardSpec, *, seed: int) -> list[Candidate]:
+def candidates(
+    log: EpisodeLog, reward: RewardSpec, *, seed: int, neural: torch_learners.Settings | None = None
+) -> list[Candidate]:
     """Routes without learning, then learned ones: when to stop, one step, every step; as a tree, then as a forest.
 
+    neural: asks for the neural learners too, which else join beyond `torch_learners.MOST_ROWS` decisions.
     ValueError for features that are not a router's (`runtime.width`).
     """
     names, agents = log.action_names, _agents(log)
@@ -67,8 +70,10 @@ def candidates(log: EpisodeLog, reward: RewardSpec, *, seed: int) -> list[Candid
             Candidate(f"{label}, a tree", 2 + number, students.shallow_tree(*how, seed=seed)),
             Candidate(f"{label}, a forest", 5 + number, students.forest(*how, seed=seed)),
         ]
+    if neural is not None or len(log.actions) > torch_learners.MOST_ROWS:
+        found += _neural(log, reward, lower[0], may, seed, neural)
     outcome = returns(log, utility(log, reward))
-    found.append(Candidate("nearest neighbours", 9, routes.nearest(log, outcome, seed=seed)))
+    found.append(Candidate("nearest neighbours", 10, routes.nearest(log, outcome, seed=seed)))
     return found
 
 
@@ -131,4 +136,22 @@ def _at_one_step(log: EpisodeLog, logged: Tree, values: Floats, may: Bools, seed
     return [
         Candidate(f"as logged but for step {t + 1}", 2, model([routes.at_step(logged, t, tree)], log.action_names))
         for _, t, tree in promising[:POINTS]
+    ]
+
+
+def _neural(
+    log: EpisodeLog, reward: RewardSpec, values: Floats, may: Bools, seed: int, settings: torch_learners.Settings | None
+) -> list[Candidate]:
+    """The neural learners' policies, told by forests of how likely they make each action."""
+    learned = {
+        "implicit Q-learning": torch_learners.implicit_q(log, reward, seed=seed, settings=settings),
+        "policy gradient": torch_learners.policy_gradient(log, reward, values, seed=seed, settings=settings),
+    }
+    return [
+        Candidate(
+            f"{label}, a forest",
+            9,
+            students.forest(log.features, policy.probabilities(log.features, may), may, log.action_names, seed=seed),
+        )
+        for label, policy in learned.items()
     ]
