@@ -367,6 +367,7 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
             findings = assess(data, suggestion, limits, seed=SEED, segments=guarded)
         judged[name] = {
             **service_json(data, findings, learned, own["propensity_origin"].to_list()),
+            "orchestration": None,
             "limits": asdict(limits),
             "earlier_looks": further,
             "run_id": folder.name,

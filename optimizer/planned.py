@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,18 @@ MAX_ARMS = 5
 """Models that are drawn where nothing is suggested yet: the commonest."""
 
 
+@dataclass(frozen=True)
+class StepsExperiment:
+    """What would decide the question where decisions follow each other: one drawn step a trace."""
+
+    script: tuple[str, ...]
+    """What the app does now, step by step; the last one repeats."""
+    actions: tuple[str, ...]
+    """Among which a step is drawn, STOP last."""
+    plan: Mapping[str, Any] | None
+    """`text`, `decisions_needed` (traces) and `days`, as the verdict says it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """A service of the newest run, and what was said about it."""
@@ -52,6 +64,8 @@ class Question:
     trace_ids: tuple[str, ...]
     model: Model | None
     refused: str
+    steps: StepsExperiment | None = None
+    """Of a service that is studied step by step."""
 
     @property
     def open(self) -> bool:
@@ -118,6 +132,12 @@ def questions(home: Path, services: Sequence[str]) -> list[Question]:
     found = []
     for name in sorted(services or judged):
         own, learned = decisions.filter(pl.col("service") == name), training[name]
+        if learned.get("orchestrated"):
+            whole = question(name, judged[name], learned, to_dataset(own, seed=SEED).data, [], None, run_id=folder.name)
+            script, actions = (tuple(map(str, names)) for names in (learned["script"], learned["actions"]))
+            steps = StepsExperiment(script, actions, judged[name]["plan"])
+            found.append(replace(whole, steps=steps, trace_ids=tuple(own["trace_id"].to_list())))
+            continue
         has_policy = learned["label"] is not None
         model = unmixed(bundle.read_policy(runs.policy_folder(folder, name))[0]) if has_policy else None
         data = to_dataset(own, seed=SEED).data
@@ -162,10 +182,13 @@ def exploration_json(question: Question) -> dict[str, Any]:
         "policy_label": question.label,
         "decided": not question.open,
         "plan": None,
+        "steps": None,
         "refused": None,
     }
     if not question.open:
         return said
+    if question.steps is not None:
+        return {**said, "steps": question.steps.plan}
     found = question.exploration()
     if isinstance(found, Refused):
         return {**said, "refused": found.reason}

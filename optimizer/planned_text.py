@@ -61,6 +61,8 @@ def exploration_lines(name: str, said: Mapping[str, Any]) -> list[str]:
     head = f"{name}: {report.verdict(said)}"
     if said["decided"]:
         return [head, "  Decided: nothing to find out."]
+    if said["steps"] is not None:
+        return [head, f"  At '{said['point']}', step by step: {said['steps']['text']}"]
     plan = said["plan"]
     if plan is None:
         return [head, f"  No experiment: {said['refused']}"]

@@ -190,20 +190,35 @@ def test_terminated_demo_leaves_no_collector_behind(tmp_path):
     assert not collector_runs(home)
 
 
-def test_whole_demo_ends_in_the_four_honest_verdicts(finished_demo):
+def test_whole_demo_ends_in_the_honest_verdicts(finished_demo):
     result = finished_demo.result
     assert result["spans_sent"] == result["spans_stored"] > 10_000
     verdicts = {name: service["verdict"] for name, service in result["services"].items()}
-    assert verdicts == {"assistant": "deploy", "sql-agent": "promising", "classifier": "keep", "faq": "cannot_tell"}
+    assert verdicts == {"assistant": "deploy", "sql-agent": "deploy", "classifier": "keep", "faq": "cannot_tell"}
     assert all(service["reasons"] for service in result["services"].values())
-    assert all(result["services"][name]["plan"]["text"] for name in ("sql-agent", "faq"))
+    assert result["services"]["faq"]["plan"]["text"]
 
 
-def test_policy_that_may_be_deployed_truly_saves_and_truly_gains(finished_demo):
-    assistant = finished_demo.result["services"]["assistant"]
-    assert assistant["savings_usd_per_1k"]["truth"] > 0
-    assert assistant["quality_change"]["truth"] > 0
-    assert (Path(assistant["bundle"]) / "policy" / "manifest.json").is_file()
+@pytest.mark.parametrize("name", ["assistant", "sql-agent"])
+def test_policy_that_may_be_deployed_truly_saves_and_truly_gains(finished_demo, name):
+    service = finished_demo.result["services"][name]
+    assert service["savings_usd_per_1k"]["truth"] > 0
+    assert service["quality_change"]["truth"] > 0
+    assert (Path(service["bundle"]) / "policy" / "manifest.json").is_file()
+
+
+def test_agents_are_orchestrated_and_what_is_said_of_it_holds(finished_demo):
+    agent = finished_demo.result["services"]["sql-agent"]
+    said = agent["orchestration"]
+    assert said["episodes"] == 2274
+    assert said["actions"][-1] == "STOP"
+    assert said["rules"]
+    assert said["stop_rule"]
+    assert sum(said["route"][0]["policy"].values()) == pytest.approx(1.0)
+    assert {one["metric"] for one in said["organisation"]} >= {"steps", "active_agents", "cost_usd", "hub_share"}
+    assert {row["prompt"] for row in said["friction"]["prompts"]} == {"try_again", "try_again_schema"}
+    assert (Path(agent["bundle"]) / "policy_agents.py").is_file()
+    assert finished_demo.result["services"]["assistant"]["orchestration"] is None
 
 
 def test_second_demo_into_the_same_home_stores_nothing_twice(finished_demo, tmp_path):

@@ -1,4 +1,6 @@
-"""What the product promises of the sample, over 40 redraws of its log: intervals cover, verdicts are honest."""
+"""What the product promises of the sample, over 40 redraws of its logs: intervals cover, verdicts are honest.
+
+For the service of many steps see test_step_redraws."""
 
 from __future__ import annotations
 

@@ -15,11 +15,15 @@ from optimizer.config import Settings
 from optimizer.dataset import Floats, Ints
 from optimizer.evidence import Refused
 from optimizer.exploration import Exploration
-from optimizer.export import litellm
-from optimizer.planned import Question
+from optimizer.export import agents, litellm
+from optimizer.logged import OTHER
+from optimizer.planned import Question, StepsExperiment
 from optimizer.runtime import Model, of_session
+from optimizer.sequential.policies import script_route
 from optimizer.threads import one_thread
 
+DRAWN = 0.2
+"""Chance of a step of an orchestrated trace to be drawn, as long as none was."""
 IMITATED = 0.9
 """Least share of today's choices that an exported policy must be able to repeat."""
 
@@ -34,12 +38,14 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
             f"{question.service} is decided ('{question.verdict}'): there is nothing to explore",
             f"Export its policy: retroute export --target litellm --service {question.service} --out {out}",
         )
+    if question.steps is not None:
+        return _export_steps(home, question, question.steps, out)
     found = question.exploration()
     if isinstance(found, Refused):
         raise WorkError(f"no experiment for {question.service}: {found.reason}")
     sticky = settings.service(question.service).sticky
     model, notes = router_model(question, found, sticky=sticky)
-    count = sum(runs.policy_folder(home / "runs" / run_id, question.service).is_dir() for run_id in runs.run_ids(home))
+    count = _policies(home, question.service)
     configured = settings.service(question.service).incumbent
     today = dict(zip(found.arms, np.sum([s.share * s.today for s in found.segments], axis=0), strict=True))
     incumbent = configured if configured in found.arms else max(found.arms, key=lambda arm: float(today[arm]))
@@ -57,6 +63,30 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
             sticky=sticky,
         )
         return [*notes, *litellm.export(Path(folder), out, question.service)]
+
+
+def _export_steps(home: Path, question: Question, steps: StepsExperiment, out: Path) -> list[str]:
+    """The app's own script as a bundle for it, which draws a step of a trace with probability `DRAWN` until it has."""
+    agents_only = [name for name in steps.actions if name != OTHER]
+    with tempfile.TemporaryDirectory() as folder:
+        bundle.write_policy(
+            Path(folder),
+            script_route(steps.script, tuple(agents_only), epsilon=DRAWN),
+            policy_id=question.service,
+            version=f"{question.run_id}-explore",
+            revision=_policies(home, question.service) + 1,
+            virtual_model=question.service,
+            incumbent=steps.script[0],
+            evaluation={"explores": True},
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            script=steps.script,
+        )
+        return agents.export(Path(folder), out, question.service)
+
+
+def _policies(home: Path, service: str) -> int:
+    """Runs that hold a policy for the service."""
+    return sum(runs.policy_folder(home / "runs" / run_id, service).is_dir() for run_id in runs.run_ids(home))
 
 
 def router_model(question: Question, found: Exploration, *, sticky: bool = False) -> tuple[Model, list[str]]:

@@ -5,13 +5,16 @@ Legend: n decisions, a actions of the log, of which the last is STOP; A actions 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from optimizer.dataset import Floats
 from optimizer.runtime import DIM, NEVER, STEP_DENSE, Model
+from optimizer.sequential.decision_trees import always, split
+from optimizer.sequential.decision_trees import model as as_model
 from optimizer.sequential.episodes import STOP, EpisodeLog
 
 PROMPT_AND_STEPS = DIM + len(STEP_DENSE)
@@ -78,3 +81,12 @@ def script_of(log: EpisodeLog, incumbent: str | None = None) -> tuple[str, ...]:
     while len(steps) > 1 and steps[-1] == steps[-2]:
         steps.pop()
     return tuple(steps)
+
+
+def script_route(script: Sequence[str], action_names: tuple[str, ...], *, epsilon: float) -> Model:
+    """The script as a model, which draws a step with probability epsilon until it has; the last action repeats."""
+    tree = always(action_names.index(script[-1]), len(action_names))
+    for step in range(len(script) - 2, -1, -1):
+        taken = always(action_names.index(script[step]), len(action_names))
+        tree = split(DIM + STEP_DENSE.index("steps"), math.log1p(step + 0.5), taken, tree)
+    return replace(as_model([tree], action_names), epsilon=epsilon)

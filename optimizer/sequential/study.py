@@ -32,6 +32,8 @@ from optimizer.study import MIN_DECISIONS, MIN_GROUPS, Support, shifted_outcomes
 MIN_EPISODES = MIN_DECISIONS
 ENOUGH = 1.25 * evaluation.MIN_EFFECTIVE
 """Effective episodes of a candidate among those that choose, so that those that judge are likely to be enough too."""
+WELL_SUPPORTED = evaluation.MAX_UNSUPPORTED / 2
+"""Largest share of untried actions there, for the same reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +243,7 @@ def _score(
     the estimate is right whatever the model, and a model of its own would cost a fit for each.
     """
     policy = on_log(candidate.model, chooser)
-    if evaluation.unsupported(chooser, policy) > evaluation.MAX_UNSUPPORTED:
+    if evaluation.unsupported(chooser, policy) > WELL_SUPPORTED:
         return None
     scores = evaluation.doubly_robust(chooser, policy, today) - evaluation.doubly_robust(
         chooser, chooser.behaviour, today

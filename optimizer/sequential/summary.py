@@ -33,6 +33,7 @@ def training_json(
     suggestion = lessons.suggestion
     return {
         "orchestrated": True,
+        "actions": list(log.action_names),
         "point": point,
         "quality_name": notes.quality_name,
         "latency_label": notes.latency_label,

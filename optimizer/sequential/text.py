@@ -58,13 +58,12 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 def _organised(said: Record, estimate: Estimated) -> list[str]:
     """Today's mean and, where it can be told, the policy's."""
+    shown = [one for one in said["organisation"] if one["metric"] in SHOWN and one["today"]["value"] is not None]
     found = []
-    for one in said["organisation"]:
-        if one["metric"] in SHOWN and one["today"]["value"] is not None:
-            after = one["policy"]
-            told = f", policy {estimate(after, _plain)}" if after["value"] is not None else ""
-            found.append(f"  {one['metric']}: today {estimate(one['today'], _plain)}{told}")
-    refused = {one["policy"]["reason"] for one in said["organisation"] if one["policy"]["value"] is None}
+    for one in shown:
+        told = f", policy {estimate(one['policy'], _plain)}" if one["policy"]["value"] is not None else ""
+        found.append(f"  {one['metric']}: today {estimate(one['today'], _plain)}{told}")
+    refused = {one["policy"]["reason"] for one in shown if one["policy"]["value"] is None}
     head = ["how its agents work together, mean per trace:"] if found else []
     return [*head, *found, *(f"  refused for the policy: {reason}" for reason in sorted(filter(None, refused)))]
 
