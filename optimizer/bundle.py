@@ -206,7 +206,7 @@ def _exploration(model: Model) -> dict[str, object]:
     draws = model.arrays.get("draws")
     least = model.epsilon / len(model.actions) if draws is None else float(draws.min())
     kind = "epsilon-greedy" if draws is None else "table"
-    if model.steps:  # drawn evenly until a step has been; then nothing is
+    if model.steps:  # drawn evenly among the others until a step has been; then nothing is
         return {"kind": "one-step", "epsilon": model.epsilon, "min_propensity": 0.0}
     if "share" in model.arrays:
         share = float(model.arrays["share"])

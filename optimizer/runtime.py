@@ -953,7 +953,7 @@ class Router:
         `step_features`; append `Decision.entry` of every step). STOP is a candidate from the second step on, named or
         not. The episode also ends where a limit of its `Course` is reached or one of `context["budget"]`, of which
         unknown spending counts as none. It explores at most once, with probability epsilon a step until it has, evenly
-        among the candidates. In doubt the script's action is taken with probability 1.
+        among the candidates that it would not have chosen. In doubt the script's action is taken with probability 1.
         """
         if self.course is not None:
             return self._decide_step(self.course, context, candidates)
@@ -1119,16 +1119,17 @@ class Router:
             raise _Doubt("none_able")
         best = self.model.actions[int(np.where(mask, values, -np.inf).argmax())]
         scripted = course.action(step.number, allowed)
-        count = len(pool)
-        spent = count == 1 or any(entry.get("explored") for entry in entries)
+        others = [name for name in pool if name != best]
+        spent = not others or any(entry.get("explored") for entry in entries)
         rate = 0.0 if spent else self.model.epsilon
         explored, action = False, scripted
         if step.arm == "treatment":
             explored = rate > 0.0 and self.draw() < rate
-            action = pool[_pick([1.0 / count] * count, self.draw())] if explored else best
-        treatment = {name: (1.0 - rate) * (name == best) + rate / count for name in pool}
+            action = others[_pick([1.0 / len(others)] * len(others), self.draw())] if explored else best
+        each = rate / max(len(others), 1)
+        treatment = {best: 1.0 - rate, **dict.fromkeys(others, each)}
         shares = [weight * treatment.get(name, 0.0) + (1.0 - weight) * (name == scripted) for name in allowed]
-        under = weight * (rate / count if explored else (1.0 - rate) * (action == best))
+        under = weight * (each if explored else (1.0 - rate) * (action == best))
         beside = (1.0 - weight) * (not explored and action == scripted)
         reason = "explore" if explored else _REASONS[step.arm]
         return self._step_decision(step, action, allowed, shares, reason, under / (under + beside), explored)

@@ -273,11 +273,12 @@ def test_each_episode_explores_at_most_once_and_says_when(load: Callable[..., Ro
             best = router.model.probabilities(
                 decision.features[None, :], np.array([[a in decision.candidates for a in ACTIONS]])
             )[0].argmax()
-            count = len(decision.candidates)
+            others = len(decision.candidates) - 1
             rate = 0.0 if over else 0.3
-            expected = {a: rate / count + (1 - rate) * (a == ACTIONS[best]) for a in decision.candidates}
+            expected = {a: 1 - rate if a == ACTIONS[best] else rate / others for a in decision.candidates}
             assert shares(decision) == pytest.approx(expected)
             assert decision.reason == ("explore" if decision.explored else "policy")
+            assert decision.explored == (decision.action != ACTIONS[best])
         explored[places[0] if places else None] += 1
     # At the first step 0.3 of all, at the second 0.3 of the others; standard error 0.016, four of them.
     assert explored[0] / 800 == pytest.approx(0.3, abs=0.065)
@@ -303,7 +304,7 @@ def test_what_only_the_script_may_take_is_not_explored(load: Callable[..., Route
     value[..., ACTIONS.index("code")] = NEVER
     router = load(replace(model, arrays={**model.arrays, "value": value}), canary_percent=50)
     decision = router.decide(TASK)
-    assert shares(decision) == pytest.approx({"plan": 0.5 + 0.5 * 0.25, "search": 0.5 * 0.75, "code": 0.0})
+    assert shares(decision) == pytest.approx({"plan": 0.5 + 0.5 * 0.5, "search": 0.5 * 0.5, "code": 0.0})
     following = router.decide(at([{"action": "plan", "arm": "treatment", "treated": 0.5}]))
     assert shares(following)["code"] == 0.5  # the control arm's script
     assert outcome(router.decide(TASK, ["code"])) == ("code", 1.0, "none_able")
@@ -364,8 +365,8 @@ def test_the_shares_over_all_arms_multiply_to_the_probability_of_the_episode(loa
         rate = 0.0 if any(flag for _, flag in past) else epsilon
         walk((*past, (best[step], False)), arm, p * (1 - rate))
         allowed = ACTIONS if step else AGENTS
-        for action in allowed if rate else ():
-            walk((*past, (action, True)), arm, p * rate / len(allowed))
+        for action in (name for name in allowed if rate and name != best[step]):
+            walk((*past, (action, True)), arm, p * rate / (len(allowed) - 1))
 
     walk((), "treatment", canary)
     walk((), "control", 1 - canary)
@@ -381,7 +382,7 @@ def test_the_shares_over_all_arms_multiply_to_the_probability_of_the_episode(loa
             past = (*past, (decision.action, decision.explored))
             control = 0.7 if all(one == (script[i], False) for i, one in enumerate(past)) else 0.0
             assert decision.treated == pytest.approx(1 - control / truth[past])
-    assert len(seen) == 13  # all pasts of fewer than three steps
+    assert len(seen) == 10  # all pasts of fewer than three steps
 
 
 @pytest.mark.parametrize(
@@ -522,13 +523,13 @@ def test_attributes_of_a_step(load: Callable[..., Router]) -> None:
         "policy.id": "desk",
         "policy.version": "v1",
         "policy.action": STOP,
-        "policy.propensity": pytest.approx(0.05),
+        "policy.propensity": pytest.approx(0.2 / 3),
         "policy.arm": "treatment",
         "policy.reason": "explore",
         "policy.draw": "fresh",
         "policy.features.spec": STEP_SPEC,
         "policy.candidates": json.dumps(ACTIONS),
-        "policy.probabilities": "[0.05, 0.05, 0.8500000000000001, 0.05]",
+        "policy.probabilities": json.dumps([0.2 / 3, 0.2 / 3, 0.8, 0.2 / 3]),
         "policy.step": 1,
         "policy.explored": True,
     }
