@@ -25,7 +25,7 @@ from optimizer.turns import Acted
 
 SEED = 0
 EXPLORED = 0.05
-"""Share of the steps at which an exported orchestrator, as long as it has not, draws among the actions it would not have chosen."""
+"""Share of the steps at which an exported orchestrator, as long as it has not, draws what it would not have chosen."""
 
 
 @dataclass(frozen=True, eq=False)
