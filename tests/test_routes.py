@@ -208,7 +208,12 @@ def test_candidates_are_models_from_the_simplest_on() -> None:
     log = scripted(400)
     found = candidates(log, RewardSpec(1.0), seed=0)
     labels = [one.label for one in found]
-    for label in ("as logged", "always write", "as logged, stop after 2 steps", "one step better, a tree"):
+    for label in (
+        "the script of today",
+        "always write",
+        "the script of today, stop after 2 steps",
+        "one step better, a tree",
+    ):
         assert label in labels
     assert len(set(labels)) == len(labels)
     assert "nearest neighbours" in labels

@@ -47,11 +47,11 @@ def candidates(
     logged = routes.as_logged(log, seed=seed)
     may = tried(log)
     may[log.first, log.stop] = False
-    found = [Candidate("as logged", 0, model([logged], names))]
+    found = [Candidate("the script of today", 0, model([logged], names))]
     found += [Candidate(f"always {names[agent]}", 0, routes.constant(agent, names)) for agent in agents]
     if may[:, log.stop].any():
         found += [
-            Candidate(f"as logged, stop after {k} step{'s'[: k > 1]}", 0, routes.stop_after(logged, k, names))
+            Candidate(f"the script of today, stop after {k} step{'s'[: k > 1]}", 0, routes.stop_after(logged, k, names))
             for k in range(1, min(log.horizon, MOST_STEPS + 1))
         ]
         found += _cascades(log, reward, agents)
@@ -113,7 +113,7 @@ def _when_to_stop(log: EpisodeLog, reward: RewardSpec, logged: Tree, seed: int) 
     rule = students.small_tree(log.features[rows], targets, seed=seed)
     stops = always(log.stop, len(log.action_names))
     found = simplified(rebuilt(rule, lambda value: stops if value[1] > 0 else logged))
-    return Candidate("as logged, stop when it pays", 1, model([found], log.action_names))
+    return Candidate("the script of today, stop when it pays", 1, model([found], log.action_names))
 
 
 def _at_one_step(log: EpisodeLog, logged: Tree, values: Floats, may: Bools, seed: int) -> list[Candidate]:
@@ -134,7 +134,9 @@ def _at_one_step(log: EpisodeLog, logged: Tree, values: Floats, may: Bools, seed
             promising.append((gain, t, tree))
     promising.sort(key=lambda one: -one[0])
     return [
-        Candidate(f"as logged but for step {t + 1}", 2, model([routes.at_step(logged, t, tree)], log.action_names))
+        Candidate(
+            f"the script of today but for step {t + 1}", 2, model([routes.at_step(logged, t, tree)], log.action_names)
+        )
         for _, t, tree in promising[:POINTS]
     ]
 
