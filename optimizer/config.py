@@ -117,7 +117,8 @@ class ServiceSettings:
     action that its first request got (see `optimizer.stickiness`); such a service is not studied step by step.
     `orchestrate`: whether its traces are studied step by step (None: where the log shows something to learn from
     that). `step_quality`: the score of a step that says what quality a trace would have if it stopped after it
-    (None: "step_" and the name of the quality), of the last step or of the best so far (`step_quality_of`)."""
+    (None: "step_" and the name of the quality), of the last step or of the best so far (`step_quality_of`). `reward`:
+    what teaches an orchestrator, utility in "real" units or the "puppeteer" paper's."""
 
     incumbent: str | None = None
     quality: str | None = None
@@ -127,6 +128,7 @@ class ServiceSettings:
     orchestrate: bool | None = None
     step_quality: str | None = None
     step_quality_of: Literal["last", "best"] = "last"
+    reward: Literal["real", "puppeteer"] = "real"
     limits: Limits = field(default_factory=Limits)
     segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
     models: Mapping[str, Ability] = field(default_factory=lambda: MappingProxyType({}))
@@ -328,6 +330,12 @@ def _last_or_best(value: object) -> str:
     return str(value)
 
 
+def _real_or_puppeteer(value: object) -> str:
+    if value not in ("real", "puppeteer"):
+        raise ValueError('"real" or "puppeteer"')
+    return str(value)
+
+
 SECTIONS: Mapping[str, Mapping[str, Reader]] = {
     "collector": {
         "host": _text,
@@ -397,6 +405,7 @@ SERVICE: Mapping[str, Reader] = {
     "orchestrate": _switch,
     "step_quality": _text,
     "step_quality_of": _last_or_best,
+    "reward": _real_or_puppeteer,
 }
 LIMITS: Mapping[str, Reader] = {
     "quality_margin": _number("a share from 0 to 1 (0.01 is one point)", lambda number: 0 <= number <= 1),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from optimizer.dataset import Floats
 
+Preset = Literal["real", "puppeteer"]
 FULL_SAVING_IN_QUALITY = 0.10
 """Without a `value_usd`, saving the whole of today's cost weighs as much as this much mean quality (ten points)."""
 

@@ -123,6 +123,12 @@ def test_what_may_not_be_suggested_is_never_taken() -> None:
     assert {suggestion.cheapest, suggestion.strongest} == {"cheap"}
 
 
+def test_the_papers_reward_teaches_and_real_units_judge() -> None:
+    lessons = learn(LOG, LIMITS, 1.0, seed=0, preset="puppeteer")
+    assert lessons.suggestion.model is not None
+    assert {scored.candidate.label for scored in lessons.scored} >= {"always good", "always cheap"}
+
+
 def test_stop_is_never_the_first_step() -> None:
     stops = constant_route(STOP, LOG.action_names)
     does = on_log(stops, LOG)

@@ -16,7 +16,7 @@ from optimizer.sequential import routes, students, torch_learners
 from optimizer.sequential.decision_trees import Tree, always, model, rebuilt, simplified
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import carried, weighted_per_decision
-from optimizer.sequential.fitted_q import fitted_q, returns, stop_margins, tried, utility
+from optimizer.sequential.fitted_q import Reward, fitted_q, returns, stop_margins, tried, utility
 from optimizer.sequential.policies import on_log
 
 SWEEPS, MEMBERS = 3, 3
@@ -34,10 +34,16 @@ LEAST_ROWS = 50
 
 
 def candidates(
-    log: EpisodeLog, reward: RewardSpec, *, seed: int, neural: torch_learners.Settings | None = None
+    log: EpisodeLog,
+    reward: RewardSpec,
+    *,
+    seed: int,
+    taught_by: Reward | None = None,
+    neural: torch_learners.Settings | None = None,
 ) -> list[Candidate]:
     """Routes without learning, then learned ones: when to stop, one step, every step; as a tree, then as a forest.
 
+    taught_by: the reward that the fitted values are of; None: `reward`, which ranks cascades as well.
     neural: asks for the neural learners too, which else join beyond `torch_learners.MOST_ROWS` decisions.
     ValueError for features that are not a router's (`runtime.width`).
     """
@@ -57,10 +63,11 @@ def candidates(
         found += _cascades(log, reward, agents)
     if np.isnan(utility(log, reward)).all() or np.isnan(log.quality).all():
         return found
-    learner = fitted_q(log, reward, may, seed=seed, ensemble=MEMBERS)
+    lesson = reward if taught_by is None else taught_by
+    learner = fitted_q(log, lesson, may, seed=seed, ensemble=MEMBERS)
     sweeps = [next(learner) for _ in range(min(SWEEPS, max(log.horizon, 1)))]
     lower = [values.lower(log.features) for values in sweeps]
-    if may[:, log.stop].any() and (stopping := _when_to_stop(log, reward, logged, seed)) is not None:
+    if may[:, log.stop].any() and (stopping := _when_to_stop(log, lesson, logged, seed)) is not None:
         found.append(stopping)
     found += _at_one_step(log, logged, lower[0], may, seed)
     for number, values in enumerate(lower, start=1):
@@ -103,7 +110,7 @@ def _cascades(log: EpisodeLog, reward: RewardSpec, agents: list[int]) -> list[Ca
     return [Candidate(label, size - 1, route) for _, size, label, route in ranked[:KEPT_CASCADES]]
 
 
-def _when_to_stop(log: EpisodeLog, reward: RewardSpec, logged: Tree, seed: int) -> Candidate | None:
+def _when_to_stop(log: EpisodeLog, reward: Reward, logged: Tree, seed: int) -> Candidate | None:
     """As logged, and STOP where that is worth more."""
     margins = stop_margins(log, reward, seed=seed, ensemble=MEMBERS)
     rows = np.flatnonzero((log.step > 0) & ~np.isnan(margins))

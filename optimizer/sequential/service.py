@@ -51,7 +51,14 @@ def learn_service(
     episodes = to_episodes(rows, seed=SEED)
     log = episodes.log
     point = service.points.get(episodes.point)
-    lessons = learn(log, service.limits, service.value_usd, seed=SEED, may=None if point is None else point.actions)
+    lessons = learn(
+        log,
+        service.limits,
+        service.value_usd,
+        seed=SEED,
+        may=None if point is None else point.actions,
+        preset=service.reward,
+    )
     training = summary.training_json(
         log, episodes.estimated, lessons, service.limits, point=episodes.point, notes=notes
     )

@@ -20,7 +20,7 @@ from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
 from optimizer.learners import Candidate
 from optimizer.logged import OTHER
 from optimizer.looks import Look
-from optimizer.rewards import RewardSpec
+from optimizer.rewards import Preset, PuppeteerReward, RewardSpec
 from optimizer.runtime import Model
 from optimizer.segments import Protected
 from optimizer.sequential import evaluation, mixture
@@ -89,11 +89,18 @@ class Findings:
 
 
 def learn(
-    log: EpisodeLog, limits: Limits, value_usd: float | None, *, seed: int, may: Collection[str] | None = None
+    log: EpisodeLog,
+    limits: Limits,
+    value_usd: float | None,
+    *,
+    seed: int,
+    may: Collection[str] | None = None,
+    preset: Preset = "real",
 ) -> Lessons:
     """Fit all candidates on the training episodes and pick one on the choosing episodes.
 
-    `may`: actions besides STOP that may be suggested; None: all that the log tried.
+    `may`: actions besides STOP that may be suggested; None: all that the log tried. `preset` "puppeteer" teaches by
+    that paper's reward instead of utility in real units; what is chosen and judged stays in real units.
     """
     splits = split(log.groups, log.time_ns)
     train, chooser = log.take(splits.train), log.take(splits.choose)
@@ -101,8 +108,12 @@ def learn(
         return Lessons(Suggestion(refused=refused))
     reward = RewardSpec.default(per_episode(train)[1]) if value_usd is None else RewardSpec(value_usd)
     today = evaluation.fitted_outcomes(train, train.behaviour, seed=seed).predict(chooser.features)
+    spent = np.nanmean(per_episode(train)[1])
+    lesson = PuppeteerReward(float(spent) or 1.0) if preset == "puppeteer" else None
     banned = {name for name in log.action_names[:-1] if name == OTHER or (may is not None and name not in may)}
-    tried = [replace(one, model=barred(one.model, banned)) for one in candidates(train, reward, seed=seed)]
+    tried = [
+        replace(one, model=barred(one.model, banned)) for one in candidates(train, reward, seed=seed, taught_by=lesson)
+    ]
     found = [scored for one in tried if (scored := _score(one, chooser, today, limits, reward)) is not None]
     choice = pick(found, chooser.groups, lambda _saving: None, least=ENOUGH)
     if choice is None:
