@@ -31,6 +31,7 @@ from optimizer.looks import Look
 from optimizer.planned import question
 from optimizer.planned_text import in_a_sentence
 from optimizer.runtime import Model
+from optimizer.sequential.logged import NoEpisodesError
 from optimizer.sequential.service import judge_service, learn_service
 from optimizer.sequential.steps import Steps, find_steps
 from optimizer.sequential.stop_scores import StepScore
@@ -142,10 +143,9 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             report(f"learning {name}", (place + 0.5) / (len(names) + 1))
             own, service = decisions.filter(pl.col("service") == name), settings.service(name)
             steps = log.steps.rows.filter(pl.col("service") == name)
-            if steps.is_empty():
+            learned = None if steps.is_empty() else _learn_steps(own, steps, service, log, folder)
+            if learned is None:
                 learned = _learn_service(own, service, log.notes[name])
-            else:
-                learned = _learn_steps(own, steps, service, log, folder)
             training[name] = learned.training
             training[name]["propensity_faults"] = _of(log.faults, name)
             training[name]["segments"] = segments.kept(service.segments)
@@ -323,16 +323,19 @@ def _learn_service(decisions: pl.DataFrame, service: ServiceSettings, notes: Not
 
 def _learn_steps(
     decisions: pl.DataFrame, steps: pl.DataFrame, service: ServiceSettings, log: _Log, folder: Path
-) -> _Learned:
+) -> _Learned | None:
     """From decisions that follow each other; each trace's first one stands among the single decisions. The run keeps
-    the steps and who acted in them."""
+    the steps and who acted in them. None where no trace of the point has an outcome."""
     name = str(steps["service"][0])
     at_point = decisions.filter(pl.col("point") == _main_point(decisions))
     calls = log.calls.join(steps.select("trace_id").unique(), on="trace_id", how="semi", maintain_order="left")
     with one_thread():
         filled = with_behaviour(at_point, to_dataset(at_point, seed=SEED).data)
         acted = turns.acted(calls, log.links, log.texts)
-        learned = learn_service(steps, calls, acted, service, log.notes[name], log.outside(name))
+        try:
+            learned = learn_service(steps, calls, acted, service, log.notes[name], log.outside(name))
+        except NoEpisodesError:
+            return None
     steps.write_parquet(runs.steps_file(folder, name))
     acted.turns.write_parquet(runs.steps_file(folder, name, "turns"))
     acted.calls.write_parquet(runs.steps_file(folder, name, "turn_calls"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import mdp
@@ -182,6 +183,28 @@ def test_what_cannot_be_learned_is_refused_with_the_reason(log: EpisodeLog, said
     suggestion = learn(log, LIMITS, None, seed=0).suggestion
     assert suggestion.model is None
     assert said in suggestion.refused
+
+
+def unlabelled(log: EpisodeLog) -> EpisodeLog:
+    return replace(log, quality=np.full(len(log), np.nan))
+
+
+def unpriced(log: EpisodeLog) -> EpisodeLog:
+    return replace(log, cost_usd=np.full(len(log.actions), np.nan))
+
+
+def of_one_session(log: EpisodeLog) -> EpisodeLog:
+    return replace(log, groups=np.zeros(len(log), dtype=np.int64))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("change", [lambda log: log, unlabelled, unpriced, of_one_session])
+@pytest.mark.parametrize("episodes", [1, 2, 5, 110])
+def test_the_smallest_logs_end_in_a_reason(episodes: int, change: Callable[[EpisodeLog], EpisodeLog]) -> None:
+    log = change(LOG.take(np.arange(episodes)))
+    found = assess(log, learn(log, LIMITS, None, seed=0).suggestion, LIMITS, seed=0)
+    assert found.verdict.outcome == "cannot_tell"
+    assert found.verdict.reasons[0].got
 
 
 def test_without_a_suggestion_today_alone_has_numbers() -> None:

@@ -49,13 +49,19 @@ TOLERANCE = 0.01
 class FittedOutcomes:
     """Models of a policy's future outcomes after each action."""
 
-    leaves: Leaves
+    leaves: Leaves | None
+    """None: there was nothing to learn from."""
     values: Floats
     """(k, nodes)"""
     sweeps: int
+    action_count: int
 
     def predict(self, features: Floats) -> Floats:
-        """features (m, d) -> (k, m, a)."""
+        """features (m, d) -> (k, m, a); NaN where nothing is known of an outcome."""
+        if self.leaves is None:
+            return np.full((len(OUTCOMES), len(features), self.action_count), np.nan)
+        if not len(features):
+            return np.zeros((len(OUTCOMES), 0, self.action_count))
         return read(self.leaves.of(features), self.values)
 
 
@@ -66,15 +72,17 @@ def fitted_outcomes(log: EpisodeLog, policy: Floats, *, seed: int) -> FittedOutc
 
     policy: (n, a) on the log's decisions.
     """
-    rewards, n = log.rewards(), len(log.actions)
+    rewards, n, a = log.rewards(), len(log.actions), len(log.action_names)
+    if not n:
+        return FittedOutcomes(None, np.zeros((len(OUTCOMES), 0)), 0, a)
     stops = np.flatnonzero(~np.isnan(log.stop_quality) & (log.actions != log.stop))
     features = np.concatenate([log.features, log.features[stops]])
     actions = np.concatenate([log.actions, np.full(len(stops), log.stop)])
     stopped = np.array([log.stop_quality[stops], *np.zeros((len(OUTCOMES) - 1, len(stops)))])
     targets = np.concatenate([_to_come(log, rewards), stopped], axis=1)
-    leaves = Leaves.grow(features, actions, targets, len(log.action_names), seed=seed)
+    leaves = Leaves.grow(features, actions, targets, a, seed=seed)
     nodes = leaves.of(log.features)
-    spread = np.nanstd(targets, axis=1) if n else np.ones(len(targets))
+    spread = np.array([_known(one).std() if len(_known(one)) else 0.0 for one in targets])
     following = np.where(log.last, 0, np.arange(n) + 1)
     sweeps = 0
     values = leaves.filled(targets)
@@ -82,12 +90,17 @@ def fitted_outcomes(log: EpisodeLog, policy: Floats, *, seed: int) -> FittedOutc
         ahead = (policy * with_known_stops(log, read(nodes, values))).sum(axis=2)
         moved = targets.copy()
         moved[:, :n] = rewards + np.where(log.last, 0.0, ahead[:, following])
-        change = np.sqrt(np.nanmean((moved - targets) ** 2, axis=1))
+        steps = [_known(one) for one in (moved - targets) ** 2]
+        change = np.array([np.sqrt(one.mean()) if len(one) else 0.0 for one in steps])
         targets, sweeps = moved, sweeps + 1
         values = leaves.filled(targets)
         if not (change > TOLERANCE * spread + 1e-12).any():
             break
-    return FittedOutcomes(leaves, values, sweeps)
+    return FittedOutcomes(leaves, values, sweeps, a)
+
+
+def _known(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
 
 
 def cross_fitted(log: EpisodeLog, policy: Floats, *, seed: int) -> Floats:

@@ -17,6 +17,10 @@ MAX_ACTIONS = 15
 """Besides STOP. Of more, the commonest count each by itself and the rest as `OTHER`, which is never suggested."""
 
 
+class NoEpisodesError(ValueError):
+    """No trace has an outcome."""
+
+
 @dataclass(frozen=True, eq=False)
 class Episodes:
     """Episodes with how they came about."""
@@ -39,7 +43,7 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     a router does not know it either. Actions by how often they were taken, those only offered after them, STOP last. A
     row without the probabilities of its candidates is estimated, by all features; STOP then has probability 0 if no row
     chose it. A trace with neither quality nor cost is left out; one of a single decision is an episode like others.
-    Raises ValueError when none is left.
+    Raises NoEpisodesError when none is left.
     """
     traces = (
         rows.group_by("point").agg(pl.col("trace_id").n_unique()).sort("trace_id", "point", descending=[True, False])
@@ -48,7 +52,7 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     known = pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null()
     kept = of_point.filter(known.any().over("trace_id"))
     if kept.is_empty():
-        raise ValueError("no trace with a quality or a cost")
+        raise NoEpisodesError("no trace with a quality or a cost")
     names = _action_names(kept)
     kept = kept.sort(pl.col("time_ns").first().over("trace_id"), "trace_id", "step").with_columns(
         action=_known(pl.col("action"), names), candidates=pl.col("candidates").list.eval(_known(pl.element(), names))

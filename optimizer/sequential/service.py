@@ -119,10 +119,12 @@ def orchestration_json(
 ) -> dict[str, Any]:
     """What only an orchestrated service has."""
     log, policy = findings.judged, findings.policy
-    traces = [episodes.trace_ids[place] for place in findings.splits.certify]
-    measured = teamwork.measured(log, turns.turns_of(acted, log, traces, rows))
-    does = log.behaviour if policy is None else policy
-    organised = teamwork.changes(log, does, measured, confidence=confidence, share=learned["share"])
+    organised: list[teamwork.Change] = []
+    if len(log):
+        traces = [episodes.trace_ids[place] for place in findings.splits.certify]
+        measured = teamwork.measured(log, turns.turns_of(acted, log, traces, rows))
+        does = log.behaviour if policy is None else policy
+        organised = teamwork.changes(log, does, measured, confidence=confidence, share=learned["share"])
     nothing = estimate_json(Refused(learned["refused"]))
     return {
         "episodes": len(episodes.log),

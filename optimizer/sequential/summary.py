@@ -202,9 +202,9 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def _point_json(log: EpisodeLog, findings: Findings, point: str) -> dict[str, Any]:
-    """Shares of actions over all steps of the certifying episodes."""
+    """Shares of actions over all steps of the certifying episodes; without any, of all."""
     judged, policy = findings.judged, findings.policy
-    today = judged.behaviour.mean(axis=0)
+    today = (judged if len(judged) else log).behaviour.mean(axis=0)
     does = None if policy is None else policy.mean(axis=0)
     return {
         "point": point,
