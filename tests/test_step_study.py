@@ -173,11 +173,15 @@ def test_the_script_is_what_the_log_mostly_does() -> None:
         (replace(LOG, quality=np.full(len(LOG), np.nan)), "no trace has a quality score"),
         (replace(LOG, cost_usd=np.full(len(LOG.actions), np.nan)), "no trace has a known cost"),
         (
+            replace(LOG, cost_usd=np.where(LOG.episode < 7, np.nan, LOG.cost_usd)),
+            "7 of 3,000 traces have no known cost; set prices",
+        ),
+        (
             replace(LOG, behaviour=np.eye(A)[LOG.actions], stop_quality=np.full(len(LOG.actions), np.nan)),
             "a fixed rule",
         ),
     ],
-    ids=["few", "sessions", "scores", "costs", "fixed"],
+    ids=["few", "sessions", "scores", "costs", "some costs", "fixed"],
 )
 def test_what_cannot_be_learned_is_refused_with_the_reason(log: EpisodeLog, said: str) -> None:
     suggestion = learn(log, LIMITS, None, seed=0).suggestion

@@ -548,3 +548,15 @@ def test_traces_without_any_outcome_are_left_out_and_the_rest_is_kept() -> None:
     assert (found.trace_ids, found.left_out) == (("t1",), {"neither quality nor cost is known": 1})
     with pytest.raises(ValueError, match="no trace with a quality or a cost"):
         to_episodes(steps(calls).rows.filter(pl.col("trace_id") == "t2"), seed=0)
+
+
+@pytest.mark.parametrize(("unpriced", "left"), [(1, 49), (2, 50)])
+def test_few_traces_without_a_whole_cost_are_left_out_many_are_not(unpriced: int, left: int) -> None:
+    calls = [one for n in range(50) for one in team("plan", "write", trace=f"t{n:02d}")]
+    rows = steps(calls).rows
+    lost = pl.col("trace_id").is_in([f"t{n:02d}" for n in range(unpriced)]) & (pl.col("step") == 1)
+    rows = rows.with_columns(pl.when(lost).then(None).otherwise("cost_usd").alias("cost_usd"))
+    found = to_episodes(rows, seed=0)
+    assert len(found.log) == left
+    assert found.left_out == ({"a cost is not known": 1} if left == 49 else {})
+    assert np.isnan(found.log.cost_usd).sum() == (0 if left == 49 else 2)

@@ -13,6 +13,9 @@ from optimizer.logged import OTHER, filled_behaviour, floats, logged_behaviour
 from optimizer.propensity import Behaviour, estimate_behaviour
 from optimizer.sequential.episodes import STOP, EpisodeLog
 
+FEW_UNPRICED = 0.02
+"""Traces with a cost that is not known are left out, and counted, as long as they are no more than this share: an
+outcome of many steps is known whole or not at all."""
 MAX_ACTIONS = 15
 """Besides STOP. Of more, the commonest count each by itself and the rest as `OTHER`, which is never suggested."""
 
@@ -42,7 +45,8 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     far, how often each action was taken before, and which was the last; what counts as `OTHER` is not among these, as
     a router does not know it either. Actions by how often they were taken, those only offered after them, STOP last. A
     row without the probabilities of its candidates is estimated, by all features; STOP then has probability 0 if no row
-    chose it. A trace with neither quality nor cost is left out; one of a single decision is an episode like others.
+    chose it. A trace with neither quality nor cost is left out, and few without a whole cost
+    (`FEW_UNPRICED`); one of a single decision is an episode like others.
     Raises NoEpisodesError when none is left.
     """
     traces = (
@@ -53,6 +57,10 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     kept = of_point.filter(known.any().over("trace_id"))
     if kept.is_empty():
         raise NoEpisodesError("no trace with a quality or a cost")
+    lacking = kept.filter(pl.col("cost_usd").is_null())["trace_id"].unique()
+    unpriced = len(lacking) if len(lacking) <= FEW_UNPRICED * kept["trace_id"].n_unique() else 0
+    if unpriced:
+        kept = kept.filter(~pl.col("trace_id").is_in(lacking.implode()))
     names = _action_names(kept)
     kept = kept.sort(pl.col("time_ns").first().over("trace_id"), "trace_id", "step").with_columns(
         action=_known(pl.col("action"), names), candidates=pl.col("candidates").list.eval(_known(pl.element(), names))
@@ -93,7 +101,8 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     )
     left_out = {
         "of another point than most": rows["trace_id"].n_unique() - of_point["trace_id"].n_unique(),
-        "neither quality nor cost is known": of_point["trace_id"].n_unique() - len(firsts),
+        "neither quality nor cost is known": of_point["trace_id"].n_unique() - len(firsts) - unpriced,
+        "a cost is not known": unpriced,
     }
     counted = {reason: count for reason, count in left_out.items() if count}
     return Episodes(log, estimated, str(firsts["point"][0]), tuple(firsts["trace_id"].to_list()), counted)

@@ -108,7 +108,7 @@ def learn(
         return Lessons(Suggestion(refused=refused))
     reward = RewardSpec.default(per_episode(train)[1]) if value_usd is None else RewardSpec(value_usd)
     today = evaluation.fitted_outcomes(train, train.behaviour, seed=seed).predict(chooser.features)
-    spent = np.nanmean(per_episode(train)[1])
+    spent = per_episode(train)[1].mean()
     lesson = PuppeteerReward(float(spent) or 1.0) if preset == "puppeteer" else None
     banned = {name for name in log.action_names[:-1] if name == OTHER or (may is not None and name not in may)}
     tried = [
@@ -236,8 +236,9 @@ def _unlearnable(log: EpisodeLog, train: EpisodeLog, chooser: EpisodeLog) -> str
         return f"only {sessions} sessions; a study needs {MIN_GROUPS}: traces of one session are not independent"
     if np.isnan(train.quality).all() or np.isnan(chooser.quality).all():
         return "no trace has a quality score to learn from"
-    if np.isnan(per_episode(train)[1]).all():
-        return "no trace has a known cost; set prices for its models"
+    if unpriced := int(np.isnan(per_episode(log)[1]).sum()):
+        count = "no trace has a" if unpriced == len(log) else f"{unpriced:,} of {len(log):,} traces have no"
+        return f"{count} known cost; set prices for the models in them"
     others = train.supported.copy()
     others[np.arange(len(train.actions)), train.actions] = False
     if not others.any():
