@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before any library looks: threa
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,3 +72,11 @@ def finished_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 def node_modules(request: pytest.FixtureRequest) -> Path:
     """Packages of npm: see `node_packages`."""
     return node_packages.installed(request.config)
+
+
+@pytest.fixture(autouse=True)
+def main_module() -> Iterator[None]:
+    """Streamlit's AppTest leaves its script as `__main__`, which every process spawned later would run first."""
+    before = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = before
