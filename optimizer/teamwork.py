@@ -22,7 +22,7 @@ from optimizer.runtime import DIM, STEP_DENSE, width
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import MAX_UNSUPPORTED, MIN_EFFECTIVE, unsupported
 from optimizer.sequential.mixture import LEAST_EFFECTIVE
-from optimizer.sequential.standing import Mean, Measured, by_step, of_log, of_policy
+from optimizer.sequential.standing import Mean, Measured, of_log, of_policy
 
 DEFINITIONS: Mapping[str, str] = {
     "steps": "Activations in a trace: one agent's turn each, a turn that branches share counted once.",
@@ -140,7 +140,7 @@ def _of(found: Organisation) -> dict[str, float]:
 def _scored(log: EpisodeLog) -> dict[str, Measured]:
     """Abandonment and the gap to the best stop, of episodes where the quality after every decision is known."""
     best, before = np.full(len(log), -np.inf), np.full(len(log.actions), np.nan)
-    for now in by_step(log)[1:]:
+    for now in log.at_step[1:]:
         of = log.episode[now]
         best[of] = np.maximum(best[of], log.stop_quality[now])  # what is unknown once stays so
         before[now] = best[of] - log.stop_quality[now]
@@ -179,7 +179,7 @@ def _wasted_by_features(log: EpisodeLog) -> Measured:
     )
     said = characters | empty
     suffix, before, spoken = np.zeros(len(log)), np.zeros(len(log.actions)), np.zeros(len(log), dtype=bool)
-    for now in by_step(log)[1:]:
+    for now in log.at_step[1:]:
         of = log.episode[now]
         stands = unchanged[now] | (spoken[of] & ~said[now])
         suffix[of] = np.where(stands, suffix[of] + 1, 0.0)

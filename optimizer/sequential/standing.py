@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Floats, Ints
+from optimizer.dataset import Floats
 from optimizer.ope.estimators import effective
 from optimizer.sequential.episodes import EpisodeLog
 
@@ -86,14 +86,8 @@ def of_policy(log: EpisodeLog, policy: Floats, share: float = 1.0) -> Standing:
     weight[replayed & (log.actions == log.stop)] = 0.0
     stops = np.where(replayed, policy[:, log.stop], 0.0)
     left, stopped = np.ones(len(log)), np.zeros(len(log.actions))
-    for now in by_step(log):
+    for now in log.at_step:
         of = log.episode[now]
         stopped[now] = left[of] * stops[now]
         left[of] *= weight[now]
     return Standing(log, share * stopped, share * left + 1 - share)
-
-
-def by_step(log: EpisodeLog) -> list[Ints]:
-    """The rows of all first decisions, of all second ones, and so on."""
-    order = np.argsort(log.step, kind="stable")
-    return np.split(order, np.searchsorted(log.step[order], np.arange(1, log.horizon)))
