@@ -17,7 +17,7 @@ from optimizer.sequential.decision_trees import Tree, always, model, rebuilt, si
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import carried, weighted_per_decision
 from optimizer.sequential.fitted_q import Reward, fitted_q, returns, stop_margins, tried, utility
-from optimizer.sequential.policies import on_log
+from optimizer.sequential.policies import constant_route, on_log
 
 SWEEPS, MEMBERS = 3, 3
 KEPT_CASCADES = 8
@@ -54,7 +54,7 @@ def candidates(
     may = tried(log)
     may[log.first, log.stop] = False
     found = [Candidate("the script of today", 0, model([logged], names))]
-    found += [Candidate(f"always {names[agent]}", 0, routes.constant(agent, names)) for agent in agents]
+    found += [Candidate(f"always {names[agent]}", 0, constant_route(names[agent], names)) for agent in agents]
     if may[:, log.stop].any():
         found += [
             Candidate(f"the script of today, stop after {k} step{'s'[: k > 1]}", 0, routes.stop_after(logged, k, names))

@@ -58,9 +58,7 @@ def barred(model: Model, actions: Collection[str]) -> Model:
 
 def constant_route(action: str, action_names: tuple[str, ...]) -> Model:
     """Always the same action, until something ends the episode."""
-    values = np.zeros(len(action_names))
-    values[action_names.index(action)] = 1.0
-    return Model("constant", action_names, {"values": values}, 0.0)
+    return as_model([always(action_names.index(action), len(action_names))], action_names)
 
 
 def script_of(log: EpisodeLog, incumbent: str | None = None) -> tuple[str, ...]:

@@ -53,11 +53,6 @@ def _agreement(tree: Tree, log: EpisodeLog) -> float:
     return float(log.behaviour[np.arange(len(does)), does].mean())
 
 
-def constant(action: int, action_names: tuple[str, ...]) -> Model:
-    """Always the same action, until something ends the episode."""
-    return model([always(action, len(action_names))], action_names)
-
-
 def stopped_after(log: EpisodeLog, k: int) -> Floats:
     """(n, a) as logged in the first k steps, STOP from then on."""
     return np.where((log.step < k)[:, None], log.behaviour, np.eye(len(log.action_names))[log.stop])
