@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
+from optimizer.choosing import Scored
 from optimizer.dataset import LoggedDataset
 from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
 from optimizer.gate import Estimate, Limits
@@ -83,15 +84,7 @@ def training_json(logged: Logged, lessons: Lessons, limits: Limits, *, point: st
         "behaviour_accuracy": None if logged.estimated is None else logged.estimated.accuracy,
         "behaviour": None if (found := logged.estimated) is None else behaviour_json(found, logged.data.action_names),
         "latency_cut_share": logged.latency_cut_share,
-        "frontier": [
-            {
-                "label": scored.candidate.label,
-                "cost_usd_per_1k": estimate_json(scaled(scored.cost_usd, 1000)),
-                "quality": estimate_json(scored.quality),
-                "chosen": scored.candidate.label == suggestion.label,
-            }
-            for scored in lessons.frontier
-        ],
+        "frontier": frontier_json(lessons.frontier, suggestion.label),
         "constraints": None if lessons.constraints is None else asdict(lessons.constraints),
         "curve": [
             {
@@ -129,29 +122,12 @@ def service_json(
         "savings_usd_per_1k": estimate_json(savings(changes["cost_usd"])),
         "quality_change": estimate_json(changes["quality"]),
         "latency_change_s": estimate_json(changes["latency_s"]),
-        "table": [
-            {
-                "policy": row.policy,
-                "label": row.label,
-                "cost_usd_per_1k": estimate_json(scaled(row.outcomes["cost_usd"], 1000)),
-                "quality": estimate_json(row.outcomes["quality"]),
-                "latency_s": estimate_json(row.outcomes["latency_s"]),
-            }
-            for row in findings.rows
-        ],
+        "table": table_json(findings.rows),
         "points": [_point_json(data, findings, training["point"])],
         "frontier": training["frontier"],
         "curve": training.get("curve", []),
         "constraints": training.get("constraints"),
-        "estimators": [
-            {
-                "estimator": name,
-                "savings_usd_per_1k": estimate_json(savings(found["cost_usd"])),
-                "quality_change": estimate_json(found["quality"]),
-                "latency_change_s": estimate_json(found["latency_s"]),
-            }
-            for name, found in findings.estimators.items()
-        ],
+        "estimators": estimators_json(findings.estimators),
         "support": {
             "effective": None if support is None else support.effective,
             "top1_share": None if support is None else support.top_share,
@@ -186,8 +162,70 @@ def service_json(
     }
 
 
-def estimates_frame(service: str, findings: Findings) -> pl.DataFrame:
-    """All estimates of a service in long form, costs per 1,000 decisions."""
+def frontier_json(found: Sequence[Scored], chosen: str | None) -> list[dict[str, Any]]:
+    """Every candidate where it was chosen among; chosen: the label of the one that was."""
+    return [
+        {
+            "label": scored.candidate.label,
+            "cost_usd_per_1k": estimate_json(scaled(scored.cost_usd, 1000)),
+            "quality": estimate_json(scored.quality),
+            "chosen": scored.candidate.label == chosen,
+        }
+        for scored in found
+    ]
+
+
+def table_json(rows: Sequence[Compared]) -> list[dict[str, Any]]:
+    """The policies side by side."""
+    return [
+        {
+            "policy": row.policy,
+            "label": row.label,
+            "cost_usd_per_1k": estimate_json(scaled(row.outcomes["cost_usd"], 1000)),
+            "quality": estimate_json(row.outcomes["quality"]),
+            "latency_s": estimate_json(row.outcomes["latency_s"]),
+        }
+        for row in rows
+    ]
+
+
+def estimators_json(estimators: Mapping[str, Mapping[Metric, Outcome]]) -> list[dict[str, Any]]:
+    """The change by each estimator."""
+    return [
+        {
+            "estimator": name,
+            "savings_usd_per_1k": estimate_json(savings(found["cost_usd"])),
+            "quality_change": estimate_json(found["quality"]),
+            "latency_change_s": estimate_json(found["latency_s"]),
+        }
+        for name, found in estimators.items()
+    ]
+
+
+class Compared(Protocol):
+    """One policy of a comparison: mean outcomes per decision, or per trace of many."""
+
+    @property
+    def policy(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def outcomes(self) -> Mapping[Metric, Outcome]: ...
+
+
+class Judged(Protocol):
+    """What was found of a suggestion, of single decisions or of many steps."""
+
+    @property
+    def rows(self) -> Sequence[Compared]: ...
+    @property
+    def estimators(self) -> Mapping[str, Mapping[Metric, Outcome]]: ...
+    @property
+    def changes(self) -> Mapping[Metric, Outcome]: ...
+
+
+def estimates_frame(service: str, findings: Judged) -> pl.DataFrame:
+    """All estimates of a service in long form, costs per 1,000 decisions (traces, where these hold many)."""
     rows: list[dict[str, Any]] = []
 
     def add(policy: str, metric: str, outcome: Outcome) -> None:

@@ -20,7 +20,7 @@ from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.logged import Episodes, to_episodes
 from optimizer.sequential.policies import script_of
 from optimizer.sequential.study import Findings, Suggestion, assess, learn, look_at
-from optimizer.summary import Notes, estimate_json
+from optimizer.summary import Notes, estimate_json, estimates_frame
 from optimizer.turns import Acted
 
 SEED = 0
@@ -105,7 +105,7 @@ def judge_service(
         "earlier_looks": further,
         "plan": _plan(log, findings, suggestion, limits),
     }
-    return said, summary.estimates_frame(name, findings)
+    return said, estimates_frame(name, findings)
 
 
 def orchestration_json(

@@ -10,16 +10,16 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from optimizer.dataset import Floats
-from optimizer.evidence import savings, scaled
+from optimizer.evidence import savings
 from optimizer.gate import Limits
 from optimizer.propensity import Behaviour
 from optimizer.propensity_text import behaviour_json
+from optimizer.sequential import evaluation
 from optimizer.sequential.episodes import EpisodeLog
-from optimizer.sequential.study import Findings, Lessons, Row, Suggestion
-from optimizer.summary import ESTIMATE_COLUMNS, Notes, estimate_json
+from optimizer.sequential.study import Findings, Lessons, Suggestion
+from optimizer.summary import Notes, estimate_json, estimators_json, frontier_json, table_json
 
 SHOWN_STEPS = 10
 LEAST_REACH = 0.02
@@ -47,15 +47,7 @@ def training_json(
         "behaviour_accuracy": None if behaviour is None else behaviour.accuracy,
         "behaviour": None if behaviour is None else behaviour_json(behaviour, log.action_names),
         "latency_cut_share": 0.0,
-        "frontier": [
-            {
-                "label": scored.candidate.label,
-                "cost_usd_per_1k": estimate_json(scaled(scored.cost_usd, 1000)),
-                "quality": estimate_json(scored.quality),
-                "chosen": scored.candidate.label == suggestion.label,
-            }
-            for scored in lessons.scored
-        ],
+        "frontier": frontier_json(lessons.scored, suggestion.label),
     }
 
 
@@ -78,20 +70,12 @@ def service_json(log: EpisodeLog, findings: Findings, training: Mapping[str, Any
         "savings_usd_per_1k": estimate_json(savings(changes["cost_usd"])),
         "quality_change": estimate_json(changes["quality"]),
         "latency_change_s": estimate_json(changes["latency_s"]),
-        "table": [_row_json(row) for row in findings.rows],
+        "table": table_json(findings.rows),
         "points": [_point_json(log, findings, training["point"])],
         "frontier": training["frontier"],
         "curve": [],
         "constraints": None,
-        "estimators": [
-            {
-                "estimator": name,
-                "savings_usd_per_1k": estimate_json(savings(found["cost_usd"])),
-                "quality_change": estimate_json(found["quality"]),
-                "latency_change_s": estimate_json(found["latency_s"]),
-            }
-            for name, found in findings.estimators.items()
-        ],
+        "estimators": estimators_json(findings.estimators),
         "support": {
             "effective": None if support is None else support.effective,
             "top1_share": None if support is None else support.top_share,
@@ -134,11 +118,8 @@ def route_json(log: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
     The policy's own traces are made of the logged ones by their weights; without a policy its parts are null.
     """
     names, total, found = log.action_names, len(log), []
-    weight = np.ones(total)
-    known = ~np.isnan(log.stop_quality)
-    for t in range(min(log.horizon, SHOWN_STEPS)):
-        now = np.flatnonzero(log.step == t)
-        of = log.episode[now]
+    left = None if policy is None else evaluation.reach(log, policy)
+    for t, now in enumerate(log.at_step[:SHOWN_STEPS]):
         today = np.bincount(log.actions[now], minlength=len(names)) / len(now)
         step: dict[str, Any] = {
             "step": t + 1,
@@ -147,13 +128,11 @@ def route_json(log: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
             "policy_reach": None,
             "policy": None,
         }
-        if policy is not None:
-            reach = float(weight[of].sum()) / total
-            does = (weight[of, None] * policy[now]).sum(axis=0) / max(float(weight[of].sum()), 1e-12)
-            step["policy_reach"] = reach
+        if policy is not None and left is not None:
+            standing = float(left[now].sum())
+            does = (left[now, None] * policy[now]).sum(axis=0) / max(standing, 1e-12)
+            step["policy_reach"] = standing / total
             step["policy"] = {name: float(share) for name, share in zip(names, does, strict=True) if share >= 0.005}
-            ratio = policy[now, log.actions[now]] / log.behaviour[now, log.actions[now]]
-            weight[of] *= np.where(known[now] & (log.actions[now] == log.stop), 0.0, ratio)
         if step["today_reach"] < LEAST_REACH and not (step["policy_reach"] or 0.0) >= LEAST_REACH:
             break
         found.append(step)
@@ -168,37 +147,9 @@ def changed_routes(log: EpisodeLog, policy: Floats) -> float:
     return float(1 - whole.mean())
 
 
-def estimates_frame(service: str, findings: Findings) -> pl.DataFrame:
-    """All estimates of a service in long form, costs per 1,000 traces."""
-    rows: list[dict[str, Any]] = []
-
-    def add(policy: str, metric: str, outcome: Any) -> None:
-        rows.append({"service": service, "policy": policy, "metric": metric, **estimate_json(outcome)})
-
-    for row in findings.rows:
-        add(row.policy, "cost_usd_per_1k", scaled(row.outcomes["cost_usd"], 1000))
-        add(row.policy, "quality", row.outcomes["quality"])
-        add(row.policy, "latency_s", row.outcomes["latency_s"])
-    for found in (findings.estimators or {"sequential DR": findings.changes}).values():
-        add("suggested", "savings_usd_per_1k", savings(found["cost_usd"]))
-        add("suggested", "quality_change", found["quality"])
-        add("suggested", "latency_change_s", found["latency_s"])
-    return pl.DataFrame(rows, schema=ESTIMATE_COLUMNS)
-
-
 def _taken(log: EpisodeLog) -> list[int]:
     counts: list[int] = np.bincount(log.actions, minlength=len(log.action_names)).tolist()
     return counts
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    return {
-        "policy": row.policy,
-        "label": row.label,
-        "cost_usd_per_1k": estimate_json(scaled(row.outcomes["cost_usd"], 1000)),
-        "quality": estimate_json(row.outcomes["quality"]),
-        "latency_s": estimate_json(row.outcomes["latency_s"]),
-    }
 
 
 def _point_json(log: EpisodeLog, findings: Findings, point: str) -> dict[str, Any]:
