@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from optimizer.dataset import MIN_PROPENSITY, Floats, Ints, LoggedDataset
-from optimizer.gate import MIN_LABEL_SHARE, Estimate, Kind
+from optimizer.gate import MIN_LABEL_SHARE, Estimate, Kind, Segment
 from optimizer.ope import labels
 from optimizer.ope.blend import blend, blend_change
 from optimizer.ope.bootstrap import bootstrap_interval
@@ -43,6 +43,13 @@ class Refused:
 
 
 Outcome = Estimate | Refused
+
+
+def segment(name: str, decisions: int, change: Outcome, quality_margin: float) -> Segment:
+    """A protected segment as the gate wants it, from the change of quality there."""
+    if isinstance(change, Refused):
+        return Segment(name, decisions, None, change.reason, quality_margin)
+    return Segment(name, decisions, change, "", quality_margin)
 
 
 def savings(change: Outcome) -> Outcome:

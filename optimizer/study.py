@@ -31,6 +31,7 @@ from optimizer.evidence import (
     held_out,
     joined,
     savings,
+    segment,
     taught,
 )
 from optimizer.frontier import PricePoint, price_curve
@@ -182,9 +183,9 @@ def learn(
             replace(one, model=limited(one.model, abilities)) for one in candidates(lesson, reward, epsilon=epsilon)
         ]
 
-    terms = (columns, seen, tried, limits, reward, seed)
+    terms = _Terms(columns, seen, tried, limits, reward, seed)
     enough = len(splits.train) + len(splits.choose) > CROSS_CHOSEN
-    made = _by_split(data, splits, *terms) if enough else _by_parts(data, splits, *terms)
+    made = _by_split(data, splits, terms) if enough else _by_parts(data, splits, terms)
     if made is None:
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
     lesson, found, chooser, curve_of = made
@@ -207,63 +208,59 @@ def learn(
     return Lessons(suggestion, frontier, curve, told(data.features, names, abilities))
 
 
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """What candidates are made of, and by what they are scored."""
+
+    columns: Sequence[int]
+    """Actions that may be learned."""
+    seen: Callable[[LoggedDataset], Floats]
+    """What of the features a policy reads."""
+    tried: Callable[[Lesson], list[Candidate]]
+    limits: Limits
+    reward: RewardSpec
+    seed: int
+
+
 _Made = tuple[Lesson, list[Scored], Evaluation, tuple[Heads, Evaluation]]
 """What was learned in the end, the candidates as the choosing rows see them, those rows, and heads with rows that they
 have not seen."""
 
 
-def _by_split(
-    data: LoggedDataset,
-    splits: Splits,
-    columns: Sequence[int],
-    seen: Callable[[LoggedDataset], Floats],
-    tried: Callable[[Lesson], list[Candidate]],
-    limits: Limits,
-    reward: RewardSpec,
-    seed: int,
-) -> _Made | None:
+def _by_split(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
     """Learned on the training rows, scored on the choosing rows."""
-    known, chooser = taught(data, splits.train, splits.choose, confidence=limits.confidence, seed=seed)
-    lesson = _lesson(data.take(splits.train), known, columns, seen)
+    known, chooser = taught(data, splits.train, splits.choose, confidence=by.limits.confidence, seed=by.seed)
+    lesson = _lesson(data.take(splits.train), known, by.columns, by.seen)
     if not _whole(lesson):
         return None
-    found = [scored for one in tried(lesson) if (scored := score(one, chooser, limits, reward)) is not None]
+    found = [scored for one in by.tried(lesson) if (scored := score(one, chooser, by.limits, by.reward)) is not None]
     return lesson, found, chooser, (lesson.robust, chooser)
 
 
-def _by_parts(
-    data: LoggedDataset,
-    splits: Splits,
-    columns: Sequence[int],
-    seen: Callable[[LoggedDataset], Floats],
-    tried: Callable[[Lesson], list[Candidate]],
-    limits: Limits,
-    reward: RewardSpec,
-    seed: int,
-) -> _Made | None:
+def _by_parts(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
     """Learned on all rows but the certifying ones, and each learner scored on every part of them by what it learned on
     the others: four times the choosing rows, where a choice by few rows is mostly luck."""
     earlier = data.take(np.sort(np.concatenate([splits.train, splits.choose])))
-    part = folds(earlier.groups, PARTS, seed)
-    pairs = by_parts(earlier, part, PARTS, confidence=limits.confidence, seed=seed)
-    lessons = [_lesson(known.data, known, columns, seen) for known, _ in pairs]
+    part = folds(earlier.groups, PARTS, by.seed)
+    pairs = by_parts(earlier, part, PARTS, confidence=by.limits.confidence, seed=by.seed)
+    lessons = [_lesson(known.data, known, by.columns, by.seen) for known, _ in pairs]
     everywhere = joined([here for _, here in pairs], earlier, part)
-    last = _lesson(earlier, everywhere, columns, seen)
+    last = _lesson(earlier, everywhere, by.columns, by.seen)
     if not all(map(_whole, [*lessons, last])):
         return None
     policies = [
         {
             one.label: Learned(one.model, data.action_names).probabilities(here.data.features, here.data.behaviour)
-            for one in tried(lesson)
+            for one in by.tried(lesson)
         }
         for lesson, (_, here) in zip(lessons, pairs, strict=True)
     ]
     order = np.argsort(np.argsort(part, kind="stable"), kind="stable")
     found = []
-    for one in tried(last):
+    for one in by.tried(last):
         if all(one.label in does for does in policies):
             policy = np.concatenate([does[one.label] for does in policies])[order]
-            if (scored := score(one, everywhere, limits, reward, policy)) is not None:
+            if (scored := score(one, everywhere, by.limits, by.reward, policy)) is not None:
                 found.append(scored)
     return last, found, everywhere, (lessons[0].robust, pairs[0][1])
 
@@ -570,21 +567,13 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """What the rows that judge say of each protected segment; judged: (m,) their places in the log."""
     found = []
-    for name, segment in segments.items():
-        rows = np.flatnonzero(segment.rows[judged])
+    for name, protected in segments.items():
+        rows = np.flatnonzero(protected.rows[judged])
         if len(rows):
             change = evaluation.take(rows).change("quality", policy[rows])
         else:
             change = Refused("none of the newest decisions is in it")
-        found.append(
-            Segment(
-                name,
-                len(rows),
-                change if isinstance(change, Estimate) else None,
-                "" if isinstance(change, Estimate) else change.reason,
-                segment.quality_margin,
-            )
-        )
+        found.append(segment(name, len(rows), change, protected.quality_margin))
     return tuple(found)
 
 

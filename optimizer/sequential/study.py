@@ -15,7 +15,7 @@ import numpy as np
 
 from optimizer.choosing import Scored, pick
 from optimizer.dataset import Floats, Ints, LoggedDataset, Splits, split
-from optimizer.evidence import METRICS, Metric, Outcome, Refused, held_out, savings
+from optimizer.evidence import METRICS, Metric, Outcome, Refused, held_out, savings, segment
 from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
 from optimizer.learners import Candidate
 from optimizer.logged import OTHER
@@ -342,8 +342,8 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """What the judging episodes say of each protected segment; places: (N,) theirs in the log."""
     found = []
-    for name, segment in segments.items():
-        episodes = np.flatnonzero(segment.rows[places])
+    for name, protected in segments.items():
+        episodes = np.flatnonzero(protected.rows[places])
         change: Outcome = Refused("none of the newest traces is in it")
         if len(episodes):
             rows = np.isin(judged.episode, episodes)
@@ -353,15 +353,7 @@ def _segments(
                 change = evaluation.change(*known, confidence=level)["quality"]
             else:
                 change = mixture.change(*known, share, confidence=level)["quality"]
-        found.append(
-            Segment(
-                name,
-                len(episodes),
-                change if isinstance(change, Estimate) else None,
-                "" if isinstance(change, Estimate) else change.reason,
-                segment.quality_margin,
-            )
-        )
+        found.append(segment(name, len(episodes), change, protected.quality_margin))
     return tuple(found)
 
 
