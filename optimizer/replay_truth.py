@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from optimizer.dataset import Bools, Floats
-from optimizer.runtime import Model, orchestration_features
+from optimizer.runtime import Model
 from optimizer.sequential.episodes import STOP
 from optimizer.truth import Truth
 
@@ -233,8 +233,8 @@ def of_route(replay: Replay, route: Sequence[tuple[str, int]]) -> Policy:
     return decide
 
 
-def of_model(model: Model, replay: Replay, contexts: Mapping[str, Mapping[str, object]]) -> Policy:
-    """An orchestrating model without its exploration. contexts: what is known before the first step, by task.
+def of_model(model: Model, replay: Replay, features: Callable[[Moment], Floats]) -> Policy:
+    """An orchestrating model without its exploration. features: what it reads at a moment.
 
     Raises ValueError for a model with an action that the replay does not know.
     """
@@ -244,15 +244,9 @@ def of_model(model: Model, replay: Replay, contexts: Mapping[str, Mapping[str, o
     certain = replace(model, epsilon=0.0)
 
     def decide(moments: Sequence[Moment]) -> Floats:
-        features = np.array(
-            [
-                orchestration_features({**contexts[moment.task], "history": moment.history}, model.actions)
-                for moment in moments
-            ]
-        )
         result = np.zeros((len(moments), len(replay.actions)))
         may = np.array([moment.candidates for moment in moments])[:, columns]
-        result[:, columns] = certain.probabilities(features, may)
+        result[:, columns] = certain.probabilities(np.array([features(moment) for moment in moments]), may)
         return result
 
     return decide

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import polars as pl
 
 from optimizer import bundle, replay_truth, runs
 from optimizer.dataset import Floats, split
-from optimizer.replay_truth import Moment, Policy, Replay
+from optimizer.replay_truth import Policy, Replay
 from optimizer.runtime import DENSE, DIM, Model, history_features
 from optimizer.sequential.logged import to_episodes
 from optimizer.sequential.service import SEED
@@ -38,7 +37,7 @@ def values(folder: Path, run: Path, service: str, training: Mapping[str, Any]) -
             found[name] = replay_truth.value(replay, route, tasks)
     if training["label"] is not None:
         model = bundle.read_policy(runs.policy_folder(run, service))[0]
-        policy = of_prompts(model, replay, _prompts(rows, episodes.trace_ids))
+        policy = of_prompts(model, replay, prompts_of(rows, episodes.trace_ids))
         whole, share = replay_truth.value(replay, policy, tasks), training["share"]
         now = found[TODAY]
         assert now is not None
@@ -48,27 +47,21 @@ def values(folder: Path, run: Path, service: str, training: Mapping[str, Any]) -
 
 
 def of_prompts(model: Model, replay: Replay, prompts: Mapping[str, Floats]) -> Policy:
-    """As `replay_truth.of_model`, by the features (DIM,) of each task's prompt instead of the prompt itself."""
-    columns = [replay.actions.index(name) for name in model.actions]
-    certain = replace(model, epsilon=0.0)
-
-    def decide(moments: Sequence[Moment]) -> Floats:
-        features = np.array([_features(prompts[one.task], one, model.actions) for one in moments])
-        may = np.array([moment.candidates for moment in moments])[:, columns]
-        result = np.zeros((len(moments), len(replay.actions)))
-        result[:, columns] = certain.probabilities(features, may)
-        return result
-
-    return decide
+    """The model by the features (DIM,) of each task's prompt."""
+    return replay_truth.of_model(
+        model, replay, lambda moment: features_at(prompts[moment.task], moment.history, model.actions)
+    )
 
 
-def _features(prompt: Floats, moment: Moment, actions: Sequence[str]) -> Floats:
+def features_at(prompt: Floats, history: Sequence[Mapping[str, object]], actions: Sequence[str]) -> Floats:
+    """(144 + 2a,) what an orchestrator with these actions reads after the steps of the history."""
     known = prompt.copy()
-    known[_HISTORY] = np.float16(np.log1p(len(moment.history)))
-    return np.concatenate([known, history_features(moment.history, actions)])
+    known[_HISTORY] = np.float16(np.log1p(len(history)))
+    return np.concatenate([known, history_features(history, actions)])
 
 
-def _prompts(rows: pl.DataFrame, trace_ids: Sequence[str]) -> dict[str, Floats]:
+def prompts_of(rows: pl.DataFrame, trace_ids: Sequence[str]) -> dict[str, Floats]:
+    """(DIM,) features of the prompt of each trace, from its step rows."""
     firsts = rows.filter((pl.col("step") == 0) & pl.col("trace_id").is_in(list(trace_ids)))
     features = firsts["features"].to_numpy().astype(np.float64).reshape(-1, DIM)
     return dict(zip(firsts["trace_id"].to_list(), features, strict=True))

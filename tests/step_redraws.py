@@ -13,10 +13,8 @@ import polars as pl
 from optimizer import replay_truth, runs
 from optimizer.dataset import Floats
 from optimizer.replay_truth import Replay
-from optimizer.runtime import DENSE, DIM, history_features
 from optimizer.sequential.episodes import STOP, EpisodeLog
-
-_HISTORY = DENSE.index("history")
+from optimizer.step_truth import features_at, prompts_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +34,11 @@ class StepRedraw:
         replay = replay_truth.read(truth, service)
         assert replay is not None
         firsts = pl.read_parquet(runs.steps_file(run, service)).filter(pl.col("step") == 0).sort("time_ns", "trace_id")
-        features = firsts["features"].to_numpy().astype(np.float64).reshape(-1, DIM)
         traces = firsts["trace_id"].to_list()
         return cls(
             replay,
             traces,
-            dict(zip(traces, features, strict=True)),
+            prompts_of(firsts, traces),
             dict(zip(traces, firsts["group"].rank("dense").to_list(), strict=True)),
             dict(zip(traces, firsts["time_ns"].to_list(), strict=True)),
         )
@@ -61,10 +58,7 @@ class StepRedraw:
                 chances = self.replay.script.probabilities(taken, may)
                 behaviour = np.array([chances.get(name, 0.0) for name in self.replay.actions])
                 action = int(rng.choice(len(behaviour), p=behaviour / behaviour.sum()))
-                prompt = self.prompts[trace].copy()
-                prompt[_HISTORY] = np.float16(np.log1p(len(taken)))
-                history = history_features(moment.history, self.replay.actions)
-                rows["features"].append(np.concatenate([prompt, history]))
+                rows["features"].append(features_at(self.prompts[trace], moment.history, self.replay.actions))
                 rows["behaviour"].append(behaviour / behaviour.sum())
                 rows["action"].append(action)
                 rows["episode"].append(number)

@@ -11,7 +11,7 @@ import pytest
 from optimizer import replay_truth
 from optimizer.dataset import Floats
 from optimizer.replay_truth import Moment, Replay, Script, Steps, of_model, of_route, of_script, value
-from optimizer.runtime import STOP, Model, width
+from optimizer.runtime import STOP, Model, orchestration_features, width
 from optimizer.truth import Truth
 
 SCRIPT = Script(arm="big", first_share=0.5, first={"small": 1.0}, later_share=0.3, later_decisions=2, limit=4)
@@ -99,11 +99,14 @@ def test_a_model_reads_the_history_and_is_kept_to_the_candidates() -> None:
         },
         0.3,
     )
-    contexts = {task: {"messages": "how many?"} for task in ("one", "two")}
-    found = value(world(), of_model(model, world(), contexts))
+
+    def features(moment: Moment) -> Floats:
+        return orchestration_features({"messages": "how many?", "history": moment.history}, model.actions)
+
+    found = value(world(), of_model(model, world(), features))
     assert found == value(world(), of_route(world(), [("small", 1), ("big", 1)]))
     with pytest.raises(ValueError, match=r"does not know the actions \['big'\]"):
-        of_model(model, world(arms=("large", "small")), contexts)
+        of_model(model, world(arms=("large", "small")), features)
 
 
 def test_rewards_are_a_signal_only_where_they_are_shown() -> None:
