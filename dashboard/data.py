@@ -21,9 +21,11 @@ import streamlit as st
 from dashboard import flows, records
 from dashboard.flows import Flow
 from dashboard.records import AGAIN, Reconciled, ServiceVerdict, UnreadableError
+from ingest.errors import AppError
 from ingest.lake import Lake
-from optimizer import reconciling
+from optimizer import board, config, reconciling
 from optimizer import runs as run_folders
+from optimizer.config import DashboardSettings
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,38 @@ def home() -> Path:
 
 def has_lake() -> bool:
     return (home() / "lake").is_dir()
+
+
+def settings() -> DashboardSettings:
+    """[dashboard] of retroute.toml; the defaults, which allow least, where the file cannot be read (see `unset`)."""
+    return _settings(str(home()), *_stamp(home() / config.FILE_NAME))[0]
+
+
+def unset() -> str:
+    """Why the settings cannot be read; "" where they can."""
+    return _settings(str(home()), *_stamp(home() / config.FILE_NAME))[1]
+
+
+def login_file() -> Path:
+    """Streamlit's secrets of this home, whose section [auth] sets up the login."""
+    return home() / board.SECRETS
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """What changes when a file does: its time and its size; zeros without one."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _settings(folder: str, time_ns: int, size: int) -> tuple[DashboardSettings, str]:
+    try:
+        return config.load(Path(folder)).dashboard, ""
+    except AppError as error:
+        return DashboardSettings(), f"{error.message}. {error.hint}".strip()
 
 
 def collector() -> Mapping[str, Any] | None:
@@ -120,6 +154,40 @@ def _json(file: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise UnreadableError(f"{file.name} of run {file.parent.name} does not hold an object", AGAIN)
     return content
+
+
+def run_table(run_id: str, name: str) -> pl.DataFrame | None:
+    """A Parquet file of a run, e.g. `estimates.parquet`; None where the run has none or it cannot be read."""
+    file = _run_file(run_id, name)
+    return None if file is None else _table(str(file), *_stamp(file))
+
+
+def run_json(run_id: str, name: str) -> Mapping[str, Any] | None:
+    """A JSON file of a run; None where the run has none. UnreadableError for one that holds no object."""
+    file = _run_file(run_id, name)
+    return None if file is None else _object(str(file), *_stamp(file))
+
+
+def _run_file(run_id: str, name: str) -> Path | None:
+    """A file of a run of this home: no name from a URL leads elsewhere."""
+    folder = home() / "runs"
+    if Path(run_id).name != run_id or not _is_run(folder / run_id):
+        return None
+    file = folder / run_id / name
+    return file if file.is_file() and file.resolve().is_relative_to((folder / run_id).resolve()) else None
+
+
+@st.cache_data(max_entries=40, show_spinner=False)
+def _table(file: str, time_ns: int, size: int) -> pl.DataFrame | None:
+    try:
+        return pl.read_parquet(file)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+
+
+@st.cache_data(max_entries=40, show_spinner=False)
+def _object(file: str, time_ns: int, size: int) -> Mapping[str, Any]:
+    return _json(Path(file))
 
 
 def reconciled() -> Reconciled | None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from ingest.errors import WorkError
 
+SECRETS = "secrets.toml"
+"""In a home: Streamlit's secrets, whose section [auth] sets up the login."""
+
 
 def app_file() -> Path:
     """The dashboard's script, found without importing the dashboard. Raises WorkError when it is not installed."""
@@ -22,8 +25,9 @@ def app_file() -> Path:
     raise WorkError("the dashboard is not installed", "Install retroute again: its wheel holds the dashboard.")
 
 
-def command(host: str, port: int) -> list[str]:
-    """Streamlit's command line: no browser opened, no usage statistics sent, no watching of files."""
+def command(host: str, port: int, home: Path | None = None) -> list[str]:
+    """Streamlit's command line: no browser opened, no usage statistics sent, no watching of files. The login is the
+    home's own where it has one."""
     options = {
         "server.address": host,
         "server.port": str(port),
@@ -31,6 +35,8 @@ def command(host: str, port: int) -> list[str]:
         "server.fileWatcherType": "none",
         "browser.gatherUsageStats": "false",
     }
+    if home is not None and (home / SECRETS).exists():
+        options["secrets.files"] = str(home.absolute() / SECRETS)
     flags = [part for name, value in options.items() for part in (f"--{name}", value)]
     return [sys.executable, "-P", "-m", "streamlit", "run", str(app_file()), *flags]
 
@@ -40,7 +46,7 @@ def serve(home: Path, host: str, port: int) -> int:
     _require_free(host, port)
     print(f"dashboard of {home} on http://{host}:{port}", file=sys.stderr, flush=True)
     environment = {**os.environ, "RETROUTE_HOME": str(home.absolute())}
-    child = subprocess.Popen(command(host, port), env=environment, stdout=sys.stderr)
+    child = subprocess.Popen(command(host, port, home), env=environment, stdout=sys.stderr)
     try:
         return child.wait()
     finally:

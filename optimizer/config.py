@@ -91,6 +91,19 @@ class PrivacySettings:
 
 
 @dataclass(frozen=True)
+class DashboardSettings:
+    """Who may do what in the dashboard, by the e-mail of their login ("*@host": all of them) or "local": whoever opens
+    a dashboard without login on its own machine. `operators` may act, `viewers` may look too (none named: without a
+    login everyone who can reach it), and prompts and answers are shown to whom `content` says. `trace_url` is a page of
+    the user's own trace viewer."""
+
+    trace_url: str = ""
+    content: Literal["everyone", "operators", "nobody"] = "operators"
+    operators: tuple[str, ...] = ()
+    viewers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SegmentSettings:
     """A segment as the user states it: a span attribute and the values that mark it. `quality_margin` None: the
     service's."""
@@ -144,6 +157,7 @@ class Settings:
     settle: SettleSettings = field(default_factory=SettleSettings)
     lake: LakeSettings = field(default_factory=LakeSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     prices: tuple[Price, ...] = ()
     discounts: tuple[Discount, ...] = ()
     scores: tuple[Scale, ...] = ()
@@ -318,6 +332,25 @@ def _count(value: object) -> int:
     return value
 
 
+def _trace_url(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"(https?://[^\s/{}]+[^\s{}]*\{trace_id\}[^\s{}]*)?", value):
+        raise ValueError('an address such as "https://host/trace/{trace_id}"')
+    return value
+
+
+def _who(value: object) -> str:
+    if value not in ("everyone", "operators", "nobody"):
+        raise ValueError('"everyone", "operators" or "nobody"')
+    return str(value)
+
+
+def _people(value: object) -> tuple[str, ...]:
+    people = tuple(name.lower() for name in _texts(value))
+    if wrong := [name for name in people if name != "local" and not re.fullmatch(r"[^\s@]+@[^\s@]+", name)]:
+        raise ValueError(f'a list of e-mail addresses, or "local" for this machine; {wrong[0]!r} is neither')
+    return people
+
+
 def _tier(value: object) -> str:
     if value not in ("standard", *TIERS.values()):
         raise ValueError(f"one of standard, {', '.join(TIERS.values())}")
@@ -358,6 +391,7 @@ SECTIONS: Mapping[str, Mapping[str, Reader]] = {
         "contents_days": _days,
     },
     "privacy": {"content": _switch, "redact": _kinds, "deny": _keys, "patterns": _patterns},
+    "dashboard": {"trace_url": _trace_url, "content": _who, "operators": _people, "viewers": _people},
 }
 PRICE: Mapping[str, Reader] = {
     "model": _text,
