@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from optimizer.dataset import Floats
 from optimizer.runtime import COST_SCALE, DENSE, DIM, HASHED, STEP_DENSE, STOP, Model
 from optimizer.sequential.decision_trees import Tree, always, rebuilt, simplified, trees_of, without
 
@@ -65,6 +66,20 @@ def stop_rule(model: Model) -> list[str]:
         return [reason]
     lines = _stops(tree, model.actions)
     return _shortened([f"stop {when}" for when in lines]) or ["never stops by itself"]
+
+
+def taken(model: Model, features: Floats) -> str | None:
+    """When a single tree decides as it does at these features (d,), such as "if 2 steps so far"; None for what has no
+    rules that people can read."""
+    tree, _ = _readable(model)
+    if tree is None:
+        return None
+    for bounds, _ in _paths(tree):
+        if all(low < features[place] <= high for place, (low, high) in bounds.items()):
+            texts = [_condition(model.actions, place, low, high) for place, (low, high) in bounds.items()]
+            when = " and ".join(text for text in texts if text)
+            return f"if {when}" if when else "always"
+    return None
 
 
 def _readable(model: Model) -> tuple[Tree | None, str]:
