@@ -131,7 +131,8 @@ class ServiceSettings:
     `orchestrate`: whether its traces are studied step by step (None: where the log shows something to learn from
     that). `step_quality`: the score of a step that says what quality a trace would have if it stopped after it
     (None: "step_" and the name of the quality), of the last step or of the best so far (`step_quality_of`). `reward`:
-    what teaches an orchestrator, utility in "real" units or the "puppeteer" paper's."""
+    what teaches an orchestrator, utility in "real" units or the "puppeteer" paper's. `episode`: what is judged as a
+    whole, a "trace" or all traces of a "session" (see `optimizer.sequential.sessions`)."""
 
     incumbent: str | None = None
     quality: str | None = None
@@ -142,6 +143,7 @@ class ServiceSettings:
     step_quality: str | None = None
     step_quality_of: Literal["last", "best"] = "last"
     reward: Literal["real", "puppeteer"] = "real"
+    episode: Literal["trace", "session"] = "trace"
     limits: Limits = field(default_factory=Limits)
     segments: Mapping[str, SegmentSettings] = field(default_factory=lambda: MappingProxyType({}))
     models: Mapping[str, Ability] = field(default_factory=lambda: MappingProxyType({}))
@@ -357,16 +359,15 @@ def _tier(value: object) -> str:
     return str(value)
 
 
-def _last_or_best(value: object) -> str:
-    if value not in ("last", "best"):
-        raise ValueError('"last" or "best"')
-    return str(value)
+def _either(first: str, second: str) -> Reader:
+    """A reader of one of two words."""
 
+    def read(value: object) -> str:
+        if value not in (first, second):
+            raise ValueError(f'"{first}" or "{second}"')
+        return str(value)
 
-def _real_or_puppeteer(value: object) -> str:
-    if value not in ("real", "puppeteer"):
-        raise ValueError('"real" or "puppeteer"')
-    return str(value)
+    return read
 
 
 SECTIONS: Mapping[str, Mapping[str, Reader]] = {
@@ -438,8 +439,9 @@ SERVICE: Mapping[str, Reader] = {
     "sticky": _switch,
     "orchestrate": _switch,
     "step_quality": _text,
-    "step_quality_of": _last_or_best,
-    "reward": _real_or_puppeteer,
+    "step_quality_of": _either("last", "best"),
+    "reward": _either("real", "puppeteer"),
+    "episode": _either("trace", "session"),
 }
 LIMITS: Mapping[str, Reader] = {
     "quality_margin": _number("a share from 0 to 1 (0.01 is one point)", lambda number: 0 <= number <= 1),
@@ -612,6 +614,11 @@ def _service(place: _Place, content: object) -> ServiceSettings:
     values = place.read(table, SERVICE)
     if values.get("sticky") and values.get("orchestrate"):
         raise ConfigError(f"{place.origin}: {place.key} cannot be sticky and orchestrate: steps are decided one by one")
+    if values.get("sticky") and values.get("episode") == "session":
+        raise ConfigError(
+            f'{place.origin}: {place.key} cannot be sticky with episode = "session": '
+            "a sticky session is one decision already"
+        )
     return ServiceSettings(
         limits=Limits(**(place / "limits").read(limits, LIMITS)),  # type: ignore[arg-type]
         segments=MappingProxyType({name: _segment(place / "segments" / name, part) for name, part in segments.items()}),

@@ -33,6 +33,7 @@ from optimizer.planned_text import in_a_sentence
 from optimizer.runtime import Model
 from optimizer.sequential.logged import NoEpisodesError
 from optimizer.sequential.service import judge_service, learn_service
+from optimizer.sequential.sessions import Sessions, sessions
 from optimizer.sequential.steps import Steps, find_steps
 from optimizer.sequential.stop_scores import StepScore
 from optimizer.study import assess, learn, look_at
@@ -224,6 +225,14 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         calls = one_list.with_one_list(calls, prices, price_list.at)
         calls = stated_propensities.filled(calls, stated_propensities.read(home))
         names = calls["service"].drop_nulls().unique().sort().to_list()
+        spent = calls.select(
+            *("service", "kind", "session_id", "model_requested", "model_returned", "provider", "start_ns"),
+            *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+            *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
+        )
+        count = len(calls)
+        episodes = sessions(calls, [name for name in names if settings.service(name).episode == "session"])
+        calls, scores, carried = episodes.joined(calls), episodes.judged(scores), episodes.joined(carried).unique()
         quality_names = {
             name: quality_name(
                 scores.filter(pl.col("service") == name), settings.service(name).quality, settings.service(name).judge
@@ -231,10 +240,10 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
             for name in names
         }
         judge_names = {name: settings.service(name).judge for name in names}
-        steps = _steps(lake, settings, calls, scores, quality_names, judge_names)
-        links = lake.query("step_links")
+        steps = _steps(lake, settings, calls, scores, quality_names, judge_names, episodes)
+        links = episodes.joined(lake.query("step_links"))
         acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
-        texts = lake.query("step_texts", trace_ids=acting)
+        texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
         inherited = lake.query("session_draws")["trace_id"]
     sticky = [name for name in names if settings.service(name).sticky]
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
@@ -242,18 +251,13 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
     about = {
         "snapshot": snapshot,
-        "calls": len(calls),
+        "calls": count,
         "decisions": len(decisions),
         "from_ns": decisions["time_ns"].min(),
         "to_ns": decisions["time_ns"].max(),
         "price_list": asdict(price_list),
     }
     notes = {name: Notes(quality, labels.get(name)) for name, quality in quality_names.items()}
-    spent = calls.select(
-        *("service", "kind", "session_id", "model_requested", "model_returned", "provider", "start_ns"),
-        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
-        *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
-    )
     steps = replace(steps, rows=segments.marked(steps.rows, carried))
     calls = calls.join(steps.rows.select("trace_id").unique(), on="trace_id", how="semi", maintain_order="left")
     return _Log(decisions, spent, prices, price_list, notes, faults, about, steps, calls, links, texts)
@@ -266,16 +270,17 @@ def _steps(
     scores: pl.DataFrame,
     quality_names: Mapping[str, str | None],
     judge_names: Mapping[str, str | None],
+    episodes: Sessions,
 ) -> Steps:
     services = {name: settings.service(name) for name in quality_names}
     return find_steps(
         calls,
-        lake.query("decision_spans"),
+        episodes.joined(lake.query("decision_spans")),
         scores,
         quality_names,
         judge_names,
-        scored_spans=lake.query("scored_spans"),
-        texts=lambda traces: lake.query("step_texts", trace_ids=list(traces)),
+        scored_spans=episodes.joined(lake.query("scored_spans")),
+        texts=lambda traces: episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(traces))),
         step_scores={name: StepScore(one.step_quality, one.step_quality_of) for name, one in services.items()},
         orchestrate={name: False if one.sticky else one.orchestrate for name, one in services.items()},
     )

@@ -64,6 +64,7 @@ orchestrate = true
 step_quality = "step_reward"
 step_quality_of = "best"
 reward = "puppeteer"
+episode = "session"
 value_usd = 0.02
 
 [services.assistant.limits]
@@ -110,7 +111,7 @@ def test_every_documented_key_is_read(tmp_path):
     assert assistant.judge == "helpfulness"
     steps = (assistant.orchestrate, assistant.step_quality, assistant.step_quality_of)
     assert steps == (True, "step_reward", "best")
-    assert assistant.reward == "puppeteer"
+    assert (assistant.reward, assistant.episode) == ("puppeteer", "session")
     assert assistant.limits == Limits(quality_margin=0.02, confidence=0.9, latency_s=1.0)
     assert assistant.segments["premium"] == config.SegmentSettings("customer.plan", ("gold", "platinum"), 0.05)
     assert assistant.points["first"].actions == ("big", "small")

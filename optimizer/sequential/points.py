@@ -14,6 +14,7 @@ from ingest.lake import Lake
 from optimizer.config import Settings
 from optimizer.decisions import quality_name
 from optimizer.runtime import STOP
+from optimizer.sequential.sessions import sessions
 from optimizer.sequential.steps import Steps, find_steps
 from optimizer.sequential.stop_scores import StepScore, score_name
 
@@ -60,6 +61,8 @@ def find_points(home: Path, settings: Settings, services: Sequence[str] = ()) ->
     if services:
         calls = calls.filter(pl.col("service").is_in(list(services)))
     known = {name: settings.service(name) for name in calls["service"].drop_nulls().unique().to_list()}
+    episodes = sessions(calls, [name for name, one in known.items() if one.episode == "session"])
+    calls, scores = episodes.joined(calls), episodes.judged(scores)
     quality = {
         name: quality_name(scores.filter(pl.col("service") == name), one.quality, one.judge)
         for name, one in known.items()
@@ -67,10 +70,10 @@ def find_points(home: Path, settings: Settings, services: Sequence[str] = ()) ->
     of_steps = {name: StepScore(one.step_quality, one.step_quality_of) for name, one in known.items()}
     found = find_steps(
         calls,
-        spans,
+        episodes.joined(spans),
         scores,
         quality,
-        scored_spans=scored_spans,
+        scored_spans=episodes.joined(scored_spans),
         step_scores=of_steps,
         orchestrate={name: one.orchestrate for name, one in known.items()},
         with_rows=False,
