@@ -1,8 +1,9 @@
 """What a span takes over from the spans above and beside it. Pure, one pass down the tree and one up.
 
-Sessions, users, workflows and agents go down to what does not name its own; never up, never sideways. A routing
-decision holds for the span that carries it and all below; what has none on its way up takes the nearest one beside it,
-but a model call lends its decision only downward: what one call was routed by says nothing about its sibling.
+Sessions, users, workflows and agents go down to what does not name its own; never up, never sideways. So do the tools
+of an agent, as far as the next one below it: some instrumentations tell them of the agent alone. A routing decision
+holds for the span that carries it and all below; what has none on its way up takes the nearest one beside it, but a
+model call lends its decision only downward: what one call was routed by says nothing about its sibling.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Inherited:
     user_id: str | None = None
     workflow: str | None = None
     agent: str | None = None
+    tools_offered: str | None = None
+    """Of the nearest agent."""
     decision: Decision | None = None
 
 
@@ -75,6 +78,7 @@ def _from(parent: TraceSpan, above: Inherited, rows: Collection[str]) -> Inherit
         facts.user_id or above.user_id,
         facts.workflow or above.workflow,
         facts.agent or above.agent,
+        facts.tools_offered if facts.kind == "agent" else above.tools_offered,
         above.decision,
     )
     return above if got == above else got

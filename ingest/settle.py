@@ -149,8 +149,9 @@ def _placed(facts: LlmFacts, role: Role, above: Inherited) -> LlmFacts:
         ("user_id", facts.user_id, above.user_id),
         ("workflow", facts.workflow, above.workflow),
         ("agent", facts.agent, above.agent),
+        ("tools_offered", facts.tools_offered, above.tools_offered if facts.kind == "llm" else None),
     )
-    changes: dict[str, object] = {name: given for name, own, given in from_above if not own and own != given}
+    changes: dict[str, object] = {name: given for name, own, given in from_above if given and not own}
     if above.decision:
         changes.update(above.decision)
     if role == "roll-up":

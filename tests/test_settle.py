@@ -194,6 +194,19 @@ def test_session_user_agent_and_workflow_are_inherited_downward_only() -> None:
     }
 
 
+def test_an_agents_tools_are_those_of_its_calls_but_not_of_the_agents_below() -> None:
+    weather, both = '[{"name": "weather"}]', '[{"name": "weather"}, {"name": "orders"}]'
+    found = calls(
+        span(1, {**agent("helper"), "gen_ai.tool.definitions": both}),
+        span(2, chat(), parent=1),
+        span(3, {**chat(), "gen_ai.tool.definitions": weather}, parent=1),
+        span(4, agent("poet"), parent=1),
+        span(5, chat(), parent=4),
+    )
+    offered = [found[place].facts.tools_offered for place in (2, 3, 5)]
+    assert offered == ['["weather","orders"]', '["weather"]', None]
+
+
 def test_orphans_are_kept_as_roots_of_their_fragment() -> None:
     spans = (span(2, agent("lost", session__id="s"), parent=99), span(3, chat(), parent=2))
     found = calls(*spans)

@@ -115,7 +115,8 @@ def tool_content(name: str | None, call_id: str | None, arguments: object, resul
 
 
 def tool_names(tools: object) -> str | None:
-    """JSON array of the names in tool definitions (OTel's, OpenAI's, Anthropic's); None when there are none."""
+    """JSON array of the names in tool definitions (OTel's, OpenAI's, Anthropic's) or among names; None when there are
+    none."""
     offered = structure(tools)
     if isinstance(offered, dict):  # Pydantic AI's parameters of a request
         both = offered.get("function_tools"), offered.get("output_tools")
@@ -132,6 +133,8 @@ def tool_names(tools: object) -> str | None:
             )
             if isinstance(name, str):
                 names.append(name)
+        elif isinstance(item, str):
+            names.append(item)
     return dumps(names) if names else None
 
 

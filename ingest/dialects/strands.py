@@ -28,7 +28,7 @@ DIALECT = Dialect(
     "strands",
     ("gen_ai.system", "gen_ai.provider.name"),
     kind,
-    {"cache_write_tokens": ("gen_ai.usage.cache_write_input_tokens",)},
+    {"cache_write_tokens": ("gen_ai.usage.cache_write_input_tokens",), "tools": ("gen_ai.agent.tools",)},
     ignored=("event_loop.", "gen_ai.event.", "tags"),
     repair=repair,
 )
