@@ -374,10 +374,10 @@ def _number(value: object) -> float | None:
 def _hashed(tokens: Sequence[bytes]) -> Floats:
     if not tokens:
         return np.zeros(HASHED)
-    pairs = [first + b" " + second for first, second in itertools.pairwise(tokens)]
-    codes = np.fromiter(map(zlib.crc32, [*tokens, *pairs]), dtype=np.uint32, count=len(tokens) + len(pairs))
-    signs = 1.0 - 2.0 * (codes >> 31)
-    counts = np.asarray(np.bincount(codes % HASHED, weights=signs, minlength=HASHED), dtype=np.float64)
+    pairs = map(b" ".join, itertools.pairwise(tokens))
+    codes = np.array([*map(zlib.crc32, tokens), *map(zlib.crc32, pairs)], dtype=np.uint32)
+    signed = np.bincount(codes % HASHED + HASHED * (codes >> 31), minlength=2 * HASHED)
+    counts = np.asarray(signed[:HASHED] - signed[HASHED:], dtype=np.float64)
     norm = math.sqrt(counts @ counts)
     return counts / norm if norm > 0.0 else counts
 
@@ -718,6 +718,10 @@ class Decision:
     """Whether this is the step of its episode that was drawn at random."""
     treated: float = 1.0
     """Probability that an episode with this past, this decision included, is under the policy."""
+    revision: int = 0
+    """Of the policy: says how many sessions are under it, as the canary grows."""
+    shadow: str = ""
+    """What the policy would most likely have done where another arm decided."""
 
     def attributes(self) -> dict[str, str | float]:
         """Span attributes of the decision."""
@@ -757,6 +761,7 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
         "policy.arm": decision.arm,
         "policy.reason": decision.reason,
         "policy.draw": decision.draw,
+        "policy.revision": decision.revision,
         "policy.features": encode_features(decision.features),
         "policy.features.spec": decision.spec,
         "policy.features.hash": features_hash(decision.features),
@@ -764,6 +769,8 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
     if len(decision.candidates) <= 16:
         result["policy.candidates"] = json.dumps(decision.candidates)
         result["policy.probabilities"] = json.dumps(decision.probabilities)
+    if decision.shadow:
+        result["policy.shadow"] = decision.shadow
     if requested_model:
         result["policy.requested_model"] = requested_model
     if decision.step is not None:
@@ -1044,6 +1051,8 @@ class Router:
             probabilities=tuple(over_all),
             spec=self._spec,
             draw=draw,
+            revision=self.revision,
+            shadow="" if arm == "treatment" else max(zip(drawn["treatment"], allowed, strict=True), key=_share)[1],
         )
 
     @property
@@ -1132,7 +1141,9 @@ class Router:
         under = weight * (each if explored else (1.0 - rate) * (action == best))
         beside = (1.0 - weight) * (not explored and action == scripted)
         reason = "explore" if explored else _REASONS[step.arm]
-        return self._step_decision(step, action, allowed, shares, reason, under / (under + beside), explored)
+        treated = under / (under + beside)
+        shadow = "" if step.arm == "treatment" else best
+        return self._step_decision(step, action, allowed, shares, reason, treated, explored, shadow)
 
     def _settled(self, step: _Step, action: str, reason: str) -> Decision:
         names = step.allowed if action in step.allowed else (*step.allowed, action)
@@ -1148,6 +1159,7 @@ class Router:
         reason: str,
         treated: float,
         explored: bool,
+        shadow: str = "",
     ) -> Decision:
         return Decision(
             action=action,
@@ -1163,6 +1175,8 @@ class Router:
             step=step.number,
             explored=explored,
             treated=treated,
+            revision=self.revision,
+            shadow=shadow,
         )
 
     def _held(self) -> str:
@@ -1224,6 +1238,7 @@ class Router:
             candidates=names,
             probabilities=tuple(1.0 if name == action else 0.0 for name in names),
             spec=self._spec,
+            revision=self.revision,
         )
 
 
@@ -1378,6 +1393,10 @@ def _budget(context: Mapping[str, object]) -> dict[str, float]:
             raise _Doubt("unreadable_budget")
         limits[name] = limit
     return limits
+
+
+def _share(pair: tuple[float, str]) -> float:
+    return pair[0]
 
 
 def _pick(shares: Sequence[float], uniform: float) -> int:

@@ -527,6 +527,7 @@ def test_attributes_of_a_step(load: Callable[..., Router]) -> None:
         "policy.arm": "treatment",
         "policy.reason": "explore",
         "policy.draw": "fresh",
+        "policy.revision": 1,
         "policy.features.spec": STEP_SPEC,
         "policy.candidates": json.dumps(ACTIONS),
         "policy.probabilities": json.dumps([0.2 / 3, 0.2 / 3, 0.8, 0.2 / 3]),

@@ -204,6 +204,7 @@ def test_attributes_carry_the_decision_and_the_vector(load: Callable[..., Router
         "policy.arm": "treatment",
         "policy.reason": "policy",
         "policy.draw": "fresh",
+        "policy.revision": 7,
         "policy.features.spec": SPEC,
         "policy.candidates": '["cheap", "mid", "strong"]',
         "policy.probabilities": "[1.0, 0.0, 0.0]",

@@ -13,8 +13,8 @@ from optimizer.bundle import copy_policy, manifest_for, write_files
 from optimizer.runtime import STOP
 
 PROMOTED = (
-    "id", "version", "action", "propensity", "arm", "reason", "draw", "candidates", "probabilities",
-    "features.spec", "features.hash", "requested_model",
+    "id", "version", "action", "propensity", "arm", "reason", "draw", "revision", "shadow", "candidates",
+    "probabilities", "features.spec", "features.hash", "requested_model",
 )  # fmt: skip
 """policy.* attributes that LiteLLM copies onto its own call spans. The feature vector is too long for OTel baggage and
 goes onto the request's server span only."""
