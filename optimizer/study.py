@@ -18,7 +18,7 @@ from optimizer.ability import Ability
 from optimizer.choosing import Scored, choose, score
 from optimizer.constraints import Told, allowed, limited, told
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset, Splits, folds, split
-from optimizer.drift import compare
+from optimizer.drift import Drift, compare
 from optimizer.evidence import (
     BLEND,
     MAX_UNSUPPORTED,
@@ -34,8 +34,11 @@ from optimizer.evidence import (
     segment,
     taught,
 )
+from optimizer.expectations import Expected, PriceScores, expected, level_of
+from optimizer.expectations import joined as expected_everywhere
 from optimizer.frontier import PricePoint, price_curve
 from optimizer.gate import Case, Estimate, Kind, Limits, Segment, Verdict, judge
+from optimizer.kept_scores import newest
 from optimizer.learners import Candidate, Lesson, candidates
 from optimizer.learners.lesson import WEIGHT_CAP, doubly_robust_targets
 from optimizer.learners.linear import Heads
@@ -95,6 +98,8 @@ class Lessons:
     """What other prices of quality would buy, exploratory."""
     constraints: Told | None = None
     """What the abilities of the actions rule out, on all decisions."""
+    scores: PriceScores | None = None
+    """By which other prices can be tried later; None where nothing is suggested."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,10 @@ class Findings:
     """What can be said of policies that take actions which the log did not try."""
     control: ControlFinding | None
     """Whether estimated probabilities miss what moved a choice; None where they are logged."""
+    evaluation: Evaluation
+    """The certifying rows, by models of all earlier ones."""
+    newer: Evaluation
+    """The choosing rows, then the certifying ones, by models of the training rows."""
 
 
 def learn(
@@ -188,7 +197,7 @@ def learn(
     made = _by_split(data, splits, terms) if enough else _by_parts(data, splits, terms)
     if made is None:
         return Lessons(Suggestion(refused="too few decisions with a score and a cost to learn from"), ())
-    lesson, found, chooser, curve_of = made
+    lesson, found, chooser, seen_by_choice, curve_of = made
     choice = choose(found, chooser, limits, reward)
     if choice is None:
         refused = labels.refusal(data) or "no candidate keeps to actions that the logs tried"
@@ -205,7 +214,19 @@ def learn(
     heads, unseen = curve_of
     may = allowed(unseen.data.features, names, abilities)
     curve = price_curve(heads, unseen, reward, epsilon=epsilon, seed=seed, allowed=may)
-    return Lessons(suggestion, frontier, curve, told(data.features, names, abilities))
+    judging = splits.certify[newest(data.time_ns[splits.certify])]
+    scores = PriceScores(
+        value_usd=reward.value_usd,
+        epsilon=epsilon,
+        learned=names,
+        chose=chooser,
+        chose_rows=splits.choose if enough else np.sort(np.concatenate([splits.train, splits.choose])),
+        expected=seen_by_choice,
+        judging=expected(lesson, tried(lesson), data.take(judging)),
+        judging_rows=judging,
+        level=level_of(curve, limits.confidence),
+    )
+    return Lessons(suggestion, frontier, curve, told(data.features, names, abilities), scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +243,9 @@ class _Terms:
     seed: int
 
 
-_Made = tuple[Lesson, list[Scored], Evaluation, tuple[Heads, Evaluation]]
-"""What was learned in the end, the candidates as the choosing rows see them, those rows, and heads with rows that they
-have not seen."""
+_Made = tuple[Lesson, list[Scored], Evaluation, Expected, tuple[Heads, Evaluation]]
+"""What was learned in the end, the candidates as the choosing rows see them, those rows, what was expected of them, and
+heads with rows that they have not seen."""
 
 
 def _by_split(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
@@ -233,8 +254,9 @@ def _by_split(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
     lesson = _lesson(data.take(splits.train), known, by.columns, by.seen)
     if not _whole(lesson):
         return None
-    found = [scored for one in by.tried(lesson) if (scored := score(one, chooser, by.limits, by.reward)) is not None]
-    return lesson, found, chooser, (lesson.robust, chooser)
+    tried = by.tried(lesson)
+    found = [scored for one in tried if (scored := score(one, chooser, by.limits, by.reward)) is not None]
+    return lesson, found, chooser, expected(lesson, tried, chooser.data), (lesson.robust, chooser)
 
 
 def _by_parts(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
@@ -248,13 +270,15 @@ def _by_parts(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
     last = _lesson(earlier, everywhere, by.columns, by.seen)
     if not all(map(_whole, [*lessons, last])):
         return None
-    policies = [
-        {
+    policies, foreseen = [], []
+    for lesson, (_, here) in zip(lessons, pairs, strict=True):
+        tried = by.tried(lesson)
+        does = {
             one.label: Learned(one.model, data.action_names).probabilities(here.data.features, here.data.behaviour)
-            for one in by.tried(lesson)
+            for one in tried
         }
-        for lesson, (_, here) in zip(lessons, pairs, strict=True)
-    ]
+        policies.append(does)
+        foreseen.append(expected(lesson, tried, here.data, does))
     order = np.argsort(np.argsort(part, kind="stable"), kind="stable")
     found = []
     for one in by.tried(last):
@@ -262,7 +286,7 @@ def _by_parts(data: LoggedDataset, splits: Splits, by: _Terms) -> _Made | None:
             policy = np.concatenate([does[one.label] for does in policies])[order]
             if (scored := score(one, everywhere, by.limits, by.reward, policy)) is not None:
                 found.append(scored)
-    return last, found, everywhere, (lessons[0].robust, pairs[0][1])
+    return last, found, everywhere, expected_everywhere(foreseen, order), (lessons[0].robust, pairs[0][1])
 
 
 def _whole(lesson: Lesson) -> bool:
@@ -338,6 +362,8 @@ def assess(
         disagreement={} if suggested is None else _disagreement(evaluation, suggested, changes),
         partial=_partial(evaluation, policies, suggestion, limits),
         control=None if data.propensities_logged else _control(data, seed=seed),
+        evaluation=evaluation,
+        newer=newer,
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.dataset import Floats
-from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, snips, today, weights
+from optimizer.ope.estimators import ESTIMATORS, Evidence, direct, doubly_robust, effective, ips, snips, today
 
 
 def evidence(seed: int = 0, n: int = 200, a: int = 3, missing: float = 0.0) -> Evidence:
@@ -42,7 +42,7 @@ def test_doubly_robust_with_a_zero_model_is_importance_sampling(seed: int) -> No
     found = evidence(seed)
     blank = Evidence(found.outcome, found.known, found.actions, found.behaviour, 0 * found.model, found.groups)
     policy = some_policy(seed + 1)
-    assert doubly_robust(blank, policy) == pytest.approx(weights(blank, policy) * found.outcome)
+    assert doubly_robust(blank, policy) == pytest.approx(ips(found, policy))
 
 
 @given(seeds)
@@ -83,6 +83,7 @@ def test_missing_outcomes_are_made_up_for_by_the_known_ones() -> None:
     outcome = whole.outcome.copy()
     outcome[np.random.default_rng(6).random(len(outcome)) < 0.4] = np.nan
     partial = Evidence(outcome, np.full(20_000, 0.6), whole.actions, whole.behaviour, whole.model, whole.groups)
+    assert ips(partial, whole.behaviour).mean() == pytest.approx(whole.outcome.mean(), abs=0.02)
     assert today(partial).mean() == pytest.approx(whole.outcome.mean(), abs=0.02)
     assert snips(partial, whole.behaviour).mean() == pytest.approx(whole.outcome.mean(), abs=0.02)
 

@@ -95,6 +95,13 @@ def direct(evidence: Evidence, policy: Floats) -> Floats:
     return np.asarray((policy * evidence.model).sum(axis=1))
 
 
+def ips(evidence: Evidence, policy: Floats) -> Floats:
+    """Importance sampling, w (r / e) y. Valid with known or well-estimated b and overlap; its noise grows with the
+    outcome's own level, not only with its spread. Horvitz and Thompson 1952."""
+    known = np.where(np.isnan(evidence.outcome), 0.0, evidence.outcome)
+    return np.asarray(weights(evidence, policy) * known / evidence.known)
+
+
 def snips(evidence: Evidence, policy: Floats) -> Floats:
     """Self-normalised importance sampling, sum(w r/e y) / sum(w r/e), as influence values around the estimate.
 
@@ -127,4 +134,4 @@ def today(evidence: Evidence) -> Floats:
 
 Estimator = Callable[[Evidence, Floats], Floats]
 
-ESTIMATORS: Mapping[str, Estimator] = {"DM": direct, "SNIPS": snips, "DR": doubly_robust}
+ESTIMATORS: Mapping[str, Estimator] = {"DM": direct, "IPS": ips, "SNIPS": snips, "DR": doubly_robust}
