@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -238,15 +239,21 @@ def download(frame: pl.DataFrame, name: str, key: str) -> None:
 
 def csv(frame: pl.DataFrame) -> bytes:
     """`frame` as CSV. A text that a spreadsheet would calculate gets an apostrophe before it; lists become JSON."""
-    nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-    flat = frame.with_columns(pl.col(name).map_elements(_json, return_dtype=pl.String) for name in nested)
-    text = pl.col(pl.String)
-    safe = pl.when(text.str.contains(FORMULA)).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).name.keep()
-    return flat.with_columns(safe).write_csv().encode()
+    return frame.with_columns(_plain(name, kind) for name, kind in frame.schema.items()).write_csv().encode()
+
+
+def _plain(name: str, kind: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if kind.is_nested():
+        return column.map_elements(_json, return_dtype=pl.String)
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        text = column.cast(pl.String)
+        return pl.when(text.str.contains(FORMULA)).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).alias(name)
+    return column
 
 
 def _json(value: object) -> str:
-    return pl.DataFrame({"value": [value]}).write_json()[len('[{"value":') : -len("}]")]
+    return json.dumps(value.to_list() if isinstance(value, pl.Series) else value, default=str)
 
 
 def parquet(frame: pl.DataFrame) -> bytes:
