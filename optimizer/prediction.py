@@ -15,9 +15,9 @@ Meeker, Statistical Intervals, 1991, section 4.7) with an influence-function est
 
 s^2 is the self-normalised mean of (y - V^)^2 under the weights pi / b, plus what decisions of one session have in
 common: the sum, over the pairs of a session, of the products of their scores' deviations, per decision. Such a product
-has the covariance of both outcomes under the policy as its mean. Asymptotic: V^ and Y must be about normal, say from 30 sessions on. It holds
-for decisions like those that judged (the same kind of requests, models, prices), made by the policy as it was judged;
-where the world moves, the realised mean may leave it, which is then a finding and no chance.
+has the covariance of both outcomes under the policy as its mean. Asymptotic: V^ and Y must be about normal, say from 30
+sessions on. It holds for decisions like those that judged (the same kind of requests, models, prices), made by the
+policy as it was judged; where the world moves, the realised mean may leave it, which is then a finding and no chance.
 """
 
 from __future__ import annotations

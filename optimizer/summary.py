@@ -14,6 +14,7 @@ from optimizer.dataset import LoggedDataset
 from optimizer.evidence import Metric, Outcome, Refused, savings, scaled
 from optimizer.gate import Estimate, Limits
 from optimizer.logged import Logged
+from optimizer.prediction import predicted_json
 from optimizer.propensity_text import behaviour_json
 from optimizer.runtime import Model
 from optimizer.study import Findings, Lessons, PartOf, Suggestion
@@ -122,6 +123,7 @@ def service_json(
         "savings_usd_per_1k": estimate_json(savings(changes["cost_usd"])),
         "quality_change": estimate_json(changes["quality"]),
         "latency_change_s": estimate_json(changes["latency_s"]),
+        "predicted": predicted_json(findings.evaluation, findings.probabilities.get("suggested")),
         "table": table_json(findings.rows),
         "points": [_point_json(data, findings, training["point"])],
         "frontier": training["frontier"],

@@ -17,6 +17,7 @@ from ingest.pricing import Price
 from optimizer import bundle, doctor, pipeline, report, runs
 from optimizer.config import SegmentSettings, ServiceSettings, Settings
 from optimizer.gate import Limits
+from optimizer.prediction import forecast_of
 from optimizer.runtime import Router
 
 PRICES = (Price("good-cheap", 1.0, 1.0), Price("bad-dear", 20.0, 20.0))
@@ -148,6 +149,16 @@ def test_the_run_folder_holds_what_it_promises(deployed: tuple[Path, dict]) -> N
     of_saving = (pl.col("metric") == "savings_usd_per_1k") & (pl.col("estimator") == shown["estimator"])
     assert estimates.filter(of_saving)["value"].to_list() == [shown["value"]]
     assert runs.read_json(run / "verdicts.json")["services"] == result["services"]
+
+
+def test_a_verdict_says_what_the_next_decisions_will_show(deployed: tuple[Path, dict]) -> None:
+    service = deployed[1]["services"]["app"]
+    for name in ("savings_usd_per_1k", "quality_change", "latency_change_s"):
+        found, judged = forecast_of(service["predicted"][name]), service[name]
+        assert found is not None
+        soon = found.beside(100, 100)
+        assert judged["low"] <= found.value <= judged["high"]
+        assert soon.high - soon.low >= judged["high"] - judged["low"]
 
 
 def test_a_run_is_judged_once(deployed: tuple[Path, dict]) -> None:
