@@ -316,3 +316,15 @@ def test_an_empty_log_is_refused() -> None:
     found = evaluation.value(log, log.behaviour, no_model(log), confidence=0.95)
     assert all(isinstance(one, Refused) for one in found.values())
     assert log.action_names[-1] == STOP
+
+
+def test_estimators_that_part_are_named_with_what_that_means() -> None:
+    log, decide = draw(2000, 5), RULES["sometimes the expert"]
+    policy = decide(log.features)
+    model = evaluation.cross_fitted(log, policy, seed=0)
+    assert "quality" not in evaluation.disagreement(log, policy, model)
+    said = evaluation.disagreement(log, policy, model + 0.3)
+    assert "FQE and" in said["quality"]
+    assert "outcome model" in said["quality"]
+    few = log.take(np.arange(80))
+    assert evaluation.disagreement(few, policy[log.episode < 80], model[:, log.episode < 80] + 0.3) == {}

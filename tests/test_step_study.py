@@ -9,10 +9,12 @@ import mdp
 import numpy as np
 import pytest
 
+from optimizer.ability import Ability
+from optimizer.constraints import limited
 from optimizer.dataset import split
 from optimizer.evidence import Refused
 from optimizer.gate import Estimate, Limits
-from optimizer.runtime import DIM, STEP_DENSE, Model
+from optimizer.runtime import DENSE, DIM, STEP_DENSE, Model
 from optimizer.segments import Protected
 from optimizer.sequential import summary
 from optimizer.sequential.episodes import STOP, EpisodeLog
@@ -287,3 +289,27 @@ def test_the_judging_episodes_are_the_newest_and_unseen(findings: Findings) -> N
     splits = split(LOG.groups, LOG.time_ns)
     assert np.array_equal(findings.splits.certify, splits.certify)
     assert findings.judged.time_ns.min() > LOG.time_ns[np.concatenate([splits.train, splits.choose])].max()
+
+
+def needing(log: EpisodeLog) -> EpisodeLog:
+    """The log, in which every second episode needs tools."""
+    features = log.features.copy()
+    features[:, DENSE.index("tools")] = log.episode % 2
+    return replace(log, features=features)
+
+
+def test_no_agent_is_asked_for_what_it_cannot_do() -> None:
+    log, without = needing(LOG), {"good": Ability(tools=False)}
+    lessons = learn(log, LIMITS, 1.0, seed=0, abilities=without)
+    chooser = log.take(split(log.groups, log.time_ns).choose)
+    asked, good = chooser.features[:, DENSE.index("tools")] > 0, NAMES.index("good")
+    assert max(scored.policy[asked, good].max() for scored in lessons.scored) == 0.0
+    assert max(scored.policy[~asked, good].max() for scored in lessons.scored) == 1.0
+
+
+def test_what_no_agent_can_serve_stays_as_logged() -> None:
+    log, nobody = needing(LOG), dict.fromkeys(NAMES[:-1], Ability(tools=False))
+    asked = log.features[:, DENSE.index("tools")] > 0
+    does = on_log(limited(constant_route("good", NAMES), nobody), log)
+    assert np.array_equal(does[asked], log.behaviour[asked])
+    assert does[~asked, NAMES.index("good")].min() == 1.0

@@ -25,6 +25,7 @@ import numpy as np
 from optimizer.dataset import Bools, Floats, folds
 from optimizer.evidence import METRICS, Metric, Outcome, Refused
 from optimizer.gate import MIN_LABEL_SHARE, Kind
+from optimizer.ope.agreement import parted
 from optimizer.ope.estimators import effective
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.models import FOLDS
@@ -294,6 +295,11 @@ def _scored(log: EpisodeLog, guess: Floats) -> Floats:
 Estimator = Callable[[EpisodeLog, Floats, Floats], Floats]
 SEQUENTIAL_DR = "sequential DR"
 ESTIMATORS: Mapping[str, Estimator] = {SEQUENTIAL_DR: doubly_robust, "PDIS": per_decision, "FQE": modelled}
+_PARTED = {
+    ("FQE", "PDIS"): "the outcome model or the weights are off",
+    ("FQE", SEQUENTIAL_DR): "the outcome model is off",
+    ("PDIS", SEQUENTIAL_DR): "few heavy weights, or probabilities that were not those used",
+}
 
 
 # ---------------------------------------------------------------------------------------------------------- outcomes
@@ -329,6 +335,18 @@ def by_estimator(
     for name in names:
         scores = ESTIMATORS[name](log, policy, model) - ESTIMATORS[name](log, log.behaviour, today)
         found[name] = _outcomes(log, policy, scores, name, confidence)
+    return found
+
+
+def disagreement(log: EpisodeLog, policy: Floats, model: Floats) -> dict[Metric, str]:
+    """Of the metrics that can be estimated, where two estimators of the policy's value part: which (see
+    `ope.agreement.parted`)."""
+    scores = {name: estimate(log, policy, model) for name, estimate in ESTIMATORS.items()}
+    found: dict[Metric, str] = {}
+    for metric in METRICS:
+        of_metric = {name: one[OUTCOMES.index(metric)] for name, one in scores.items()}
+        if not refusal(log, policy, metric) and (said := parted(of_metric, log.groups, _PARTED)):
+            found[metric] = said
     return found
 
 

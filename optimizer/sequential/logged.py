@@ -36,6 +36,8 @@ class Episodes:
     """Of each episode."""
     left_out: Mapping[str, int]
     """Reason -> traces that are no episodes."""
+    logged: Bools
+    """(n,) whether each decision's probabilities were logged; the others' were estimated."""
 
 
 def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
@@ -105,7 +107,7 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
         "a cost is not known": unpriced,
     }
     counted = {reason: count for reason, count in left_out.items() if count}
-    return Episodes(log, estimated, str(firsts["point"][0]), tuple(firsts["trace_id"].to_list()), counted)
+    return Episodes(log, estimated, str(firsts["point"][0]), tuple(firsts["trace_id"].to_list()), counted, complete)
 
 
 def taken_before(actions: Ints, episode: Ints, names: Sequence[str]) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimizer.dataset import Floats
+from optimizer.dataset import Bools, Floats
 from optimizer.runtime import DIM, NEVER, STEP_DENSE, Model
 from optimizer.sequential.decision_trees import always, split
 from optimizer.sequential.decision_trees import model as as_model
@@ -22,7 +22,8 @@ PROMPT_AND_STEPS = DIM + len(STEP_DENSE)
 
 
 def on_log(model: Model, log: EpisodeLog) -> Floats:
-    """(n, a) the model's probabilities at the log's decisions, without its exploration; STOP never comes first.
+    """(n, a) the model's probabilities at the log's decisions, without its exploration; STOP never comes first. A
+    decision that no agent of the model can serve (see `constraints`) stays as logged.
 
     The log may know more actions than the model. Raises ValueError for a model with an action the log does not know.
     """
@@ -32,8 +33,13 @@ def on_log(model: Model, log: EpisodeLog) -> Floats:
     may = np.ones((len(log.actions), len(columns)), dtype=np.bool_)
     if log.action_names[-1] in model.actions:
         may[log.first, model.actions.index(log.action_names[-1])] = False
+    features = features_for(log, columns)
+    able = model.able(features)
+    agents = [place for place, name in enumerate(model.actions) if name != STOP]
+    nobody: Bools = ~np.asarray(able[:, agents].any(axis=1))
     result = np.zeros((len(log.actions), len(log.action_names)))
-    result[:, columns] = replace(model, epsilon=0.0).probabilities(features_for(log, columns), may)
+    result[:, columns] = replace(model, epsilon=0.0).probabilities(features, may & (able | nobody[:, None]))
+    result[nobody] = log.behaviour[nobody]
     return result
 
 

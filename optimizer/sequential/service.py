@@ -9,13 +9,15 @@ from typing import Any
 import polars as pl
 
 from optimizer import friction, looks, teamwork, turns
+from optimizer.ability import abilities
 from optimizer.config import ServiceSettings
+from optimizer.constraints import told
 from optimizer.evidence import Refused
 from optimizer.gate import Limits
 from optimizer.looks import Look
 from optimizer.runtime import Model
 from optimizer.segments import protected
-from optimizer.sequential import plan, students, summary
+from optimizer.sequential import identified, plan, students, summary
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.logged import Episodes, to_episodes
 from optimizer.sequential.policies import script_of
@@ -51,6 +53,8 @@ def learn_service(
     episodes = to_episodes(rows, seed=SEED)
     log = episodes.log
     point = service.points.get(episodes.point)
+    agents = log.action_names[:-1]
+    known = abilities(agents, service.models)
     lessons = learn(
         log,
         service.limits,
@@ -58,10 +62,12 @@ def learn_service(
         seed=SEED,
         may=None if point is None else point.actions,
         preset=service.reward,
+        abilities=known,
     )
     training = summary.training_json(
         log, episodes.estimated, lessons, service.limits, point=episodes.point, notes=notes
     )
+    training["constraints"] = asdict(told(log.features, agents, known))
     training["left_out"] = dict(episodes.left_out)
     training["outside_steps"] = dict(outside)
     firsts = rows.filter(pl.col("step") == 0).select("trace_id", "point", "group", "quality")
@@ -98,12 +104,21 @@ def judge_service(
         limits.quality_margin,
     )
     findings = assess(log, suggestion, limits, seed=SEED, segments=guarded)
+    origin = rows["propensity_origin"].fill_null("estimated").to_list()
     said = {
-        **summary.service_json(log, findings, learned, rows["propensity_origin"].fill_null("estimated").to_list()),
+        **summary.service_json(log, findings, learned, origin),
         "orchestration": orchestration_json(episodes, rows, acted, findings, learned, model, limits.confidence),
         "limits": asdict(limits),
         "earlier_looks": further,
         "plan": _plan(log, findings, suggestion, limits),
+        "evidence": identified.evidence_json(
+            log,
+            findings,
+            limits,
+            origin=["logged" if one else "estimated" for one in episodes.logged],
+            trace_ids=episodes.trace_ids,
+            fixed=(learned.get("behaviour") or {}).get("fixed", []),
+        ),
     }
     return said, estimates_frame(name, findings)
 

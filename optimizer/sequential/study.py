@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
+from optimizer.ability import Ability
 from optimizer.choosing import Scored, pick
+from optimizer.constraints import limited
 from optimizer.dataset import Floats, Ints, LoggedDataset, Splits, split
 from optimizer.evidence import METRICS, Metric, Outcome, Refused, held_out, savings, segment
 from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
@@ -86,6 +88,8 @@ class Findings:
     """The certifying episodes."""
     policy: Floats | None
     """(n, a) the suggestion on them."""
+    disagreement: Mapping[Metric, str] = field(default_factory=dict)
+    """Where estimators of the suggestion part by more than chance, which."""
 
 
 def learn(
@@ -96,11 +100,13 @@ def learn(
     seed: int,
     may: Collection[str] | None = None,
     preset: Preset = "real",
+    abilities: Mapping[str, Ability] = MappingProxyType({}),
 ) -> Lessons:
     """Fit all candidates on the training episodes and pick one on the choosing episodes.
 
     `may`: actions besides STOP that may be suggested; None: all that the log tried. `preset` "puppeteer" teaches by
-    that paper's reward instead of utility in real units; what is chosen and judged stays in real units.
+    that paper's reward instead of utility in real units; what is chosen and judged stays in real units. `abilities`:
+    what is known of what agents can do; no policy asks one for what it cannot.
     """
     splits = split(log.groups, log.time_ns)
     train, chooser = log.take(splits.train), log.take(splits.choose)
@@ -112,7 +118,8 @@ def learn(
     lesson = PuppeteerReward(float(spent) or 1.0) if preset == "puppeteer" else None
     banned = {name for name in log.action_names[:-1] if name == OTHER or (may is not None and name not in may)}
     tried = [
-        replace(one, model=barred(one.model, banned)) for one in candidates(train, reward, seed=seed, taught_by=lesson)
+        replace(one, model=limited(barred(one.model, banned), abilities))
+        for one in candidates(train, reward, seed=seed, taught_by=lesson)
     ]
     found = [scored for one in tried if (scored := _score(one, chooser, today, limits, reward)) is not None]
     choice = pick(found, chooser.groups, lambda _saving: None, least=ENOUGH)
@@ -215,6 +222,7 @@ def assess(
         _support(judged, policy),
         judged,
         policy,
+        evaluation.disagreement(judged, policy, model) if suggestion.share == 1.0 else {},
     )
 
 

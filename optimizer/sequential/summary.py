@@ -74,7 +74,7 @@ def service_json(log: EpisodeLog, findings: Findings, training: Mapping[str, Any
         "points": [_point_json(log, findings, training["point"])],
         "frontier": training["frontier"],
         "curve": [],
-        "constraints": None,
+        "constraints": training.get("constraints"),
         "estimators": estimators_json(findings.estimators),
         "support": {
             "effective": None if support is None else support.effective,
@@ -106,7 +106,7 @@ def service_json(log: EpisodeLog, findings: Findings, training: Mapping[str, Any
         },
         "costs": training.get("costs"),
         "limits": training["limits"],
-        "disagreement": {},
+        "disagreement": dict(findings.disagreement),
         "partial": [],
         "control": None,
     }
