@@ -42,6 +42,7 @@ QUERIES = (
     "rejections",
     "repricings",
     "response_keys",
+    "rollout_decisions",
     "score_scales",
     "scored_spans",
     "scores",
