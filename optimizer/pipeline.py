@@ -30,6 +30,7 @@ from optimizer.logged import to_dataset, with_behaviour
 from optimizer.looks import Look
 from optimizer.planned import question
 from optimizer.planned_text import in_a_sentence
+from optimizer.revisions import next_revision
 from optimizer.runtime import Model
 from optimizer.sequential.logged import NoEpisodesError
 from optimizer.sequential.service import judge_service, learn_service
@@ -159,7 +160,7 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
                     learned.model,
                     policy_id=name,
                     version=run_id,
-                    revision=_revision(home, name),
+                    revision=next_revision(home, name),
                     virtual_model=name,
                     evaluation={},
                     created_at=created_at,
@@ -431,12 +432,6 @@ def _main_point(decisions: pl.DataFrame) -> str:
     """The decision point with most decisions; the first by name among equals."""
     counts = decisions["point"].value_counts().sort(["count", "point"], descending=[True, False])
     return str(counts["point"][0])
-
-
-def _revision(home: Path, service: str) -> int:
-    """One more than the runs that hold a policy for the service: it only rises."""
-    folders = (runs.policy_folder(home / "runs" / run_id, service) for run_id in runs.run_ids(home))
-    return 1 + sum(folder.is_dir() for folder in folders)
 
 
 def _incumbent(decisions: pl.DataFrame, service: ServiceSettings, actions: tuple[str, ...]) -> str:

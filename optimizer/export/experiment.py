@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ingest.errors import WorkError
-from optimizer import bundle, runs
+from optimizer import bundle
 from optimizer.config import Settings
 from optimizer.dataset import Floats, Ints
 from optimizer.evidence import Refused
@@ -18,6 +18,7 @@ from optimizer.exploration import Exploration
 from optimizer.export import agents, litellm
 from optimizer.logged import OTHER
 from optimizer.planned import Question, StepsExperiment
+from optimizer.revisions import next_revision
 from optimizer.runtime import Model, of_session
 from optimizer.sequential.policies import script_route
 from optimizer.threads import one_thread
@@ -45,7 +46,6 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
         raise WorkError(f"no experiment for {question.service}: {found.reason}")
     sticky = settings.service(question.service).sticky
     model, notes = router_model(question, found, sticky=sticky)
-    count = _policies(home, question.service)
     configured = settings.service(question.service).incumbent
     today = dict(zip(found.arms, np.sum([s.share * s.today for s in found.segments], axis=0), strict=True))
     incumbent = configured if configured in found.arms else max(found.arms, key=lambda arm: float(today[arm]))
@@ -55,7 +55,7 @@ def export(home: Path, question: Question, settings: Settings, out: Path) -> lis
             model,
             policy_id=question.service,
             version=f"{question.run_id}-explore",
-            revision=count + 1,
+            revision=next_revision(home, question.service),
             virtual_model=question.service,
             incumbent=str(incumbent),
             evaluation={"explores": True, "decisions": found.decisions},
@@ -74,7 +74,7 @@ def _export_steps(home: Path, question: Question, steps: StepsExperiment, out: P
             script_route(steps.script, tuple(agents_only), epsilon=DRAWN),
             policy_id=question.service,
             version=f"{question.run_id}-explore",
-            revision=_policies(home, question.service) + 1,
+            revision=next_revision(home, question.service),
             virtual_model=question.service,
             incumbent=steps.script[0],
             evaluation={"explores": True},
@@ -82,11 +82,6 @@ def _export_steps(home: Path, question: Question, steps: StepsExperiment, out: P
             script=steps.script,
         )
         return agents.export(Path(folder), out, question.service)
-
-
-def _policies(home: Path, service: str) -> int:
-    """Runs that hold a policy for the service."""
-    return sum(runs.policy_folder(home / "runs" / run_id, service).is_dir() for run_id in runs.run_ids(home))
 
 
 def router_model(question: Question, found: Exploration, *, sticky: bool = False) -> tuple[Model, list[str]]:
