@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from ingest.prices import frames
+from ingest.prices.rates import CLASSES
 from ingest.pricing import Prices
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -22,6 +23,27 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "other_usd": ("request",),
 }
 """Our columns, and the price classes that they sum."""
+
+
+COST_PARTS: Mapping[str, tuple[str, ...]] = {
+    "input_usd": ("input", "input_audio", "input_image"),
+    "cache_read_usd": ("cache_read",),
+    "cache_write_usd": ("cache_write", "cache_write_1h"),
+    "output_usd": ("output", "output_audio", "output_image"),
+    "reasoning_usd": ("reasoning",),
+    "tools_usd": ("request", "web_search", "code_interpreter", "file_search"),
+}
+"""Columns of settled calls, and the price classes that they sum."""
+
+_UNKNOWN = (None,) * len(COST_PARTS)
+_PLACES = tuple(tuple(CLASSES.index(name) for name in classes) for classes in COST_PARTS.values())
+
+
+def cost_parts(parts: tuple[float, ...] | None) -> tuple[float | None, ...]:
+    """USD by class, in the order of `CLASSES` -> the columns of `COST_PARTS`, None of None."""
+    if parts is None:
+        return _UNKNOWN
+    return tuple([sum([parts[at] for at in places]) for places in _PLACES])
 
 
 def with_parts(calls: pl.DataFrame, prices: Prices) -> pl.DataFrame:

@@ -24,7 +24,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 
-from ingest import pins, queries
+from ingest import pins, queries, rollups
 from ingest.errors import HomeError, UsageError, WorkError
 from ingest.home import open_home
 from ingest.lake_files import data_folder, day_of, registrable, sync, write_file
@@ -45,7 +45,9 @@ _TABLES = "Tables: calls, spans, scores, contents, events, traces."
 _WITH_TEXTS = ("span_log", "content_log", "event_log")
 """Tables whose rows never go into the catalogue: 100 prompts of 200 kB took 1.8 s and 500 MB there, 0.1 s in a file."""
 _PER_TRACE = ("settled_calls", "span_roles", "settled_traces")
-_DAILY = (*_WITH_TEXTS, *_PER_TRACE, "score_log", "ingest_log")
+_COUNTED = "calls_by_minute"
+_CALL_KEY = ("trace_id", "span_id")
+_DAILY = (*_WITH_TEXTS, *_PER_TRACE, _COUNTED, "score_log", "ingest_log")
 """Tables with a folder for each day."""
 _WRITER: dict[str, str | bool | int | float | list[str]] = {"threads": "1", "memory_limit": "256MB"}
 """One thread: a commit runs beside the reading of the next part as it is, and each task of DuckDB's asks for Python's
@@ -230,8 +232,8 @@ class Lake:
         costs: pa.Table | None = None,
     ) -> None:
         """One transaction: forgets what was settled of `replace_traces`, then appends to each table its rows, by name,
-        and a file that `lake_files` wrote. `costs` (trace_id, span_id, cost_usd, unpriced, price) take the place of
-        those of settled calls.
+        and a file that `lake_files` wrote. `costs` (trace_id, span_id, cost_usd, unpriced, price, and the cost's parts)
+        take the place of those of settled calls. The rollups follow: see `ingest.rollups`.
 
         The rows are noted as of the files' day, or else the clock's, which retention goes by. Raises WorkError when the
         lake cannot be written; nothing is changed then, unless the very end of the transaction failed: who goes on must
@@ -240,6 +242,8 @@ class Lake:
         started = time.time() - 1.0
         days = {day_of(file) for file in files.values()}
         day = max(days, default=datetime.fromtimestamp(self._clock() / 1e9, UTC).date())
+        if "settled_calls" in rows:
+            rows = self._with_rollups(rows, day)
         apart = {table: found for table, found in rows.items() if self._has_file(table, found)}
         taken = [*files.items(), *self._files(apart, day).items()]
         self._sync({path for _, file in taken for path in (file, file.parent)})
@@ -247,6 +251,7 @@ class Lake:
         def transaction() -> None:
             with self._transaction():
                 if replace_traces:
+                    self._connection.execute(rollups.taken("of_traces", -1), {"ids": list(replace_traces)})
                     for table in _PER_TRACE:
                         self._connection.execute(
                             f"delete from {table} where trace_id in (select unnest($ids::varchar[]))",
@@ -254,11 +259,14 @@ class Lake:
                         )
                 if costs is not None and costs.num_rows:
                     self._connection.register("incoming", costs)
+                    self._connection.execute(rollups.taken("those_in_incoming", -1))
+                    changes = ", ".join(f"{name} = i.{name}" for name in costs.column_names if name not in _CALL_KEY)
                     self._connection.execute(
-                        "update settled_calls set cost_usd = i.cost_usd, unpriced = i.unpriced, price = i.price "
-                        "from incoming i "
+                        f"update settled_calls set {changes} from incoming i "
                         "where settled_calls.trace_id = i.trace_id and settled_calls.span_id = i.span_id"
                     )
+                    self._connection.execute(rollups.taken("those_in_incoming", 1))
+                    self._connection.execute(rollups.costs_of_traces())
                     self._connection.unregister("incoming")
                 for table, file in taken:
                     self._connection.execute(
@@ -272,10 +280,31 @@ class Lake:
                         stamped = f"* replace (date '{day}' as day)" if has else f"*, date '{day}' as day"
                         self._connection.execute(f"insert into {table} by name select {stamped} from incoming")
                         self._connection.unregister("incoming")
-                changed = _PER_TRACE if replace_traces or costs is not None else ()
+                changed = (*_PER_TRACE, _COUNTED) if replace_traces or costs is not None else ()
                 self._sync_files([*(rows.keys() - apart.keys()), *changed], started)
 
         self._work(transaction)
+
+    def _with_rollups(self, rows: Mapping[str, pa.Table], day: date) -> Mapping[str, pa.Table]:
+        """The rows with what their settled calls come to, by minute and by trace."""
+        calls, traces = rows["settled_calls"], rows.get("settled_traces")
+        found = dict(rows)
+
+        def count() -> None:
+            stamped = rollups.filled(calls, self._schemas["settled_calls"]).drop_columns("day")
+            stamped = stamped.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), calls.num_rows))
+            self._connection.register("incoming", stamped)
+            found[_COUNTED] = self._connection.execute(rollups.minutes("incoming")).to_arrow_table()
+            if traces is not None:
+                self._connection.register("incoming_traces", rollups.filled(traces, self._schemas["settled_traces"]))
+                found["settled_traces"] = self._connection.execute(rollups.traces_with_facts()).to_arrow_table()
+                self._connection.unregister("incoming_traces")
+            self._connection.unregister("incoming")
+
+        for table in ("settled_calls", "settled_traces"):
+            self.schema(table)
+        self._work(count)
+        return found
 
     def _has_file(self, table: str, rows: pa.Table) -> bool:
         """Whether rows go into a file of ours."""
@@ -304,6 +333,32 @@ class Lake:
         limit = "" if below_bytes is None else f", max_file_size => {below_bytes}"
         self._work(lambda: self._connection.execute(f"call ducklake_merge_adjacent_files('lake'{limit})"))
         self._sync_files([path.name for path in data_folder(self._folder).glob("*")], started)
+
+    def join_minutes(self, hours_until: date) -> None:
+        """Makes one row of those of `calls_by_minute` that have one key, and hours of the minutes of the days before
+        one. Sums stay."""
+        unmerged = f"select distinct day from {_COUNTED} where not merged or (day < $until and grain_ns < $hour)"
+        parameters = {"until": hours_until, "hour": rollups.HOUR_NS}
+        days = self._work(lambda: self._connection.execute(unmerged, parameters).fetchall())
+        not_summed = {*rollups.DIMENSIONS, "merged", "day"}
+        measures = [name for name in self.schema(_COUNTED).names if name not in not_summed]
+        started = time.time() - 1.0
+        for (day,) in days:
+            values = {"day": day, "hours": day is not None and day < hours_until}
+
+            def transaction(values: dict[str, object] = values) -> None:
+                with self._transaction():
+                    self._connection.execute(
+                        f"create or replace temp table joined as {rollups.joined(measures)}", values
+                    )
+                    self._connection.execute(
+                        f"delete from {_COUNTED} where day is not distinct from $day", {"day": values["day"]}
+                    )
+                    self._connection.execute(f"insert into {_COUNTED} by name select * from joined")
+                    self._connection.execute("drop table joined")
+                    self._sync_files([_COUNTED], started)
+
+            self._work(transaction)
 
     def expire(self, keep: int, keep_s: float, at_most: int) -> int:
         """Forgets old snapshots: the number. Those stay that are pinned, the newest `keep`, and of the newest `at_most`

@@ -22,6 +22,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
+from ingest.class_costs import COST_PARTS
 from ingest.errors import WorkError
 from ingest.home import collector_runs, replace_file
 from ingest.lake import Lake
@@ -128,16 +129,23 @@ def reprice(lake: Lake, prices: Prices, order: Order, clock: Callable[[], int] =
 
 
 def changes(calls: pl.DataFrame, prices: Prices) -> tuple[pl.DataFrame, Repriced]:
-    """The rows (trace_id, span_id, cost_usd, unpriced, price) that are otherwise at these prices, and how many. Pure.
+    """The rows (trace_id, span_id, cost_usd, unpriced, price, and the cost's parts) that are otherwise at these prices,
+    or whose parts were not noted; and how many. Pure.
 
     calls: rows of the query `calls_to_reprice`.
     """
-    now = frames.priced(calls, prices).select(pl.col("cost_usd", "unpriced", "price").name.suffix("_now"))
+    sums = {name: pl.sum_horizontal(*(f"usd_{kind}" for kind in kinds)) for name, kinds in COST_PARTS.items()}
+    parts = [pl.when(pl.col("cost_usd").is_not_null()).then(usd).alias(f"{name}_now") for name, usd in sums.items()]
+    now = frames.priced(calls, prices).select(pl.col("cost_usd", "unpriced", "price").name.suffix("_now"), *parts)
     both = pl.concat([calls, now], how="horizontal")
     was, new = pl.col("cost_usd"), pl.col("cost_usd_now")
     apart = (was.is_null() != new.is_null()) | ((new - was).abs() > _SAME * was.abs()).fill_null(False)
+    undivided = pl.col("input_usd").is_null() & new.is_not_null()
     other = (
-        apart | pl.col("unpriced").ne_missing(pl.col("unpriced_now")) | pl.col("price").ne_missing(pl.col("price_now"))
+        apart
+        | undivided
+        | pl.col("unpriced").ne_missing(pl.col("unpriced_now"))
+        | pl.col("price").ne_missing(pl.col("price_now"))
     )
     count = both.select(
         calls=pl.len(),
@@ -147,9 +155,7 @@ def changes(calls: pl.DataFrame, prices: Prices) -> tuple[pl.DataFrame, Repriced
         usd_before=was.sum(),
         usd_after=new.sum(),
     ).row(0, named=True)
-    rows = both.filter(other).select(
-        *_KEYS, pl.col("cost_usd_now", "unpriced_now", "price_now").name.map(lambda name: name.removesuffix("_now"))
-    )
+    rows = both.filter(other).select(*_KEYS, pl.col("^.*_now$").name.map(lambda name: name.removesuffix("_now")))
     return rows, Repriced(**count)
 
 

@@ -141,7 +141,7 @@ class Batch:
             self.rows["content_log"].append(content_row(span.trace_id, span.span_id, content, self.number))
         at = (span.span_id, span.parent_span_id, span.name, service, span.start_ns, span.end_ns, span.status)
         self._arrived(span.trace_id, received_ns).spans.append(
-            (*at, told, *size, span.trace_id, span.scope.name, False)
+            (*at, told, *size, span.trace_id, span.scope.name, span.scope.version, False)
         )
 
     def _add_event(self, log: LogRecord, name: str, trace_id: str, received_ns: int) -> None:

@@ -56,15 +56,24 @@ class Call:
     content_span_id: str
     content_trace_id: str | None
     """None: the call's own trace."""
+    input_chars: int
+    output_chars: int
+    """Of the texts of the span `content_span_id`."""
+    scope: str | None
+    scope_version: str | None
     cost: Cost
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A settled trace. `service` is that of its earliest root, `session_id` the one session in it, if there is one."""
+    """A settled trace. `service` and `name` are those of its earliest root, `session_id` the one session in it, if
+    there is one; `start_ns` and `end_ns` the first start and last end of its spans, if they are known."""
 
     service: str | None
+    name: str | None
     session_id: str | None
+    start_ns: int | None
+    end_ns: int | None
     calls: tuple[Call, ...]
     roles: tuple[SpanRole, ...]
 
@@ -107,7 +116,10 @@ def settle(
     sessions = {span.facts.session_id for span in tree.order} - {None}
     return Settled(
         tree.roots[0].service if tree.roots else None,
+        tree.roots[0].name if tree.roots else None,
         sessions.pop() if len(sessions) == 1 else None,
+        next((span.start_ns for span in tree.order if span.start_ns), None),
+        max((span.end_ns for span in tree.order), default=0) or None,
         tuple(calls),
         tuple(found[span_id] for span_id in sorted(found)),
     )
@@ -138,6 +150,10 @@ def _call(
         attempt.last if attempt else None,
         richest.span_id,
         richest.trace_id if richest.trace_id != span.trace_id else None,
+        richest.input_chars,
+        richest.output_chars,
+        span.scope,
+        span.scope_version,
         _priced(facts, span, prices) if counted else Cost(None),
     )
 

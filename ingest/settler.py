@@ -11,6 +11,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from ingest.arrow_tables import table
+from ingest.class_costs import COST_PARTS, cost_parts
 from ingest.dialects.facts import Content
 from ingest.found import Found
 from ingest.lake import Lake
@@ -27,11 +28,14 @@ _POLICY = tuple(name for name in FACTS if name.startswith("policy_"))
 CALL_COLUMNS = (
     *("trace_id", "span_id", "parent_call_id", "name", "service", *_ROW_FACTS, "cost_usd", "unpriced", "price"),
     *("status", "start_ns", "end_ns", "attempts", "attempt_of", "content_span_id", "content_trace_id", *_POLICY),
+    *("input_chars", "output_chars", "scope", "scope_version", *COST_PARTS),
 )
 _SETTLED: Mapping[str, tuple[str, ...]] = {
     "settled_calls": CALL_COLUMNS,
     "span_roles": ("trace_id", "span_id", "role", "call_id"),
-    "settled_traces": ("trace_id", "service", "session_id", "spans", "batch", "settled_ns"),
+    "settled_traces": (
+        *("trace_id", "service", "name", "session_id", "start_ns", "end_ns", "spans", "batch", "settled_ns"),
+    ),
 }
 _COLUMNS = {**COLUMNS, **_SETTLED}
 _facts_of = attrgetter(*_ROW_FACTS)
@@ -171,7 +175,8 @@ def _settle_one(
     ]
     rows.calls += calls
     rows.roles += [(trace_id, role.span_id, role.role, role.call_id) for role in settled.roles]
-    rows.traces.append((trace_id, settled.service, settled.session_id, len(spans), *stamp))
+    when = (settled.start_ns, settled.end_ns)
+    rows.traces.append((trace_id, settled.service, settled.name, settled.session_id, *when, len(spans), *stamp))
 
 
 def _call_row(trace_id: str, call: Call) -> tuple[object, ...]:
@@ -180,4 +185,5 @@ def _call_row(trace_id: str, call: Call) -> tuple[object, ...]:
         *(call.cost.usd, call.cost.unpriced, call.cost.price, call.status, call.start_ns, call.end_ns),
         *(call.attempts, call.attempt_of),
         *(call.content_span_id, call.content_trace_id, *_policy_of(call.facts)),
+        *(call.input_chars, call.output_chars, call.scope, call.scope_version, *cost_parts(call.cost.parts)),
     )

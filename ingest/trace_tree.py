@@ -28,6 +28,7 @@ class TraceSpan:
     trace_id: str = ""
     scope: str | None = None
     """The instrumentation that made it."""
+    scope_version: str | None = None
     logged: bool = False
     """Made of a log record: what it tells may be told by a span as well."""
 

@@ -1,8 +1,8 @@
 """Keeps the lake small while a converter writes to it: files joined, old snapshots and unneeded files gone, old days
 dropped.
 
-    every 5 minutes    small files are joined, snapshots that are an hour old forgotten, files that nothing needed since
-                       the last time deleted
+    every 5 minutes    counts of one key and small files are joined, snapshots that are an hour old forgotten, files
+                       that nothing needed since the last time deleted
     every hour         all files of a day are joined, days out of retention dropped, orphans of killed writers deleted
 
 All of it is the writer's own work between two commits, so nothing is in flight. A query of a reader has five minutes
@@ -27,13 +27,15 @@ MANY_FILES = 300
 """Of a table: that many are joined at once when a converter starts, as short imports leave them."""
 SMALL_BYTES = 4 << 20
 HOUR_S = 3600.0
+MINUTES_DAYS = 7
+"""So long calls are counted by the minute, then by the hour."""
 _FIRST_S = 60.0  # from the start to the first hourly round
 SNAPSHOTS, MOST_SNAPSHOTS = 100, 20_000
 """Snapshots that are kept however old, and however young."""
 _DOUBT_S = 24 * HOUR_S
 _FIRST = date(2024, 1, 1)  # before this software was: a clock that says so is wrong
 
-FACTS = ("span_log", "score_log", "settled_calls", "span_roles", "settled_traces", "ingest_log")
+FACTS = ("span_log", "score_log", "settled_calls", "span_roles", "settled_traces", "calls_by_minute", "ingest_log")
 TEXTS = ("content_log", "event_log")
 
 
@@ -129,6 +131,7 @@ class Upkeep:
             self._cleaned_s = now_s  # what is joined from here on has until the next round
             if hourly:
                 self.drop_old_days()
+            self._lake.join_minutes(self._date() - timedelta(MINUTES_DAYS))
             self._lake.compact(None if hourly else SMALL_BYTES)
             self._lake.expire(SNAPSHOTS, HOUR_S, MOST_SNAPSHOTS)
             if hourly:

@@ -232,6 +232,7 @@ def test_a_cost_that_differs_by_arithmetic_alone_is_left() -> None:
             "input_tokens": [900, 900],
             "output_tokens": [100, 100],
             "cost_usd": [1000 * M * (1 + 1e-12), 2000 * M],
+            "input_usd": [900 * M, 1800 * M],
             "unpriced": pl.Series([None, None], dtype=pl.String),
             "price": ["known; retroute.toml"] * 2,
         }
