@@ -84,6 +84,13 @@ class Exploration:
     """Decisions a day in the log; None where it spans no time."""
     label_share: float
     """Share of decisions with a score that the length counts on: as now, and at least what the gate asks for."""
+    z: float
+    variance: float
+    variance_today: float
+    """Half of the interval of quality after m judged decisions is z sqrt(variance / m): drawn by the table, and as
+    today."""
+    earlier: int
+    """Decisions in the log."""
 
     @property
     def days(self) -> float | None:
@@ -152,6 +159,10 @@ def explore(
         decisions=int(np.ceil(needed / 100) * 100),
         per_day=pace,
         label_share=facts.label_share,
+        z=size.z,
+        variance=size.variance,
+        variance_today=size.variance_today,
+        earlier=earlier,
     )
 
 

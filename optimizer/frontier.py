@@ -34,6 +34,8 @@ class PricePoint:
     value_usd: float
     cost_usd: Estimate
     quality: Estimate
+    level: float
+    """Of its two intervals by themselves, so that those of all points hold at once."""
 
 
 def price_curve(
@@ -70,7 +72,7 @@ def price_curve(
     for value_usd, policy in policies:
         cost, quality = (_banded(evaluation, metric, policy, level) for metric in _METRICS)
         if isinstance(cost, Estimate) and isinstance(quality, Estimate):
-            points.append(PricePoint(value_usd, cost, quality))
+            points.append(PricePoint(value_usd, cost, quality, level))
     return tuple(points)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,18 +18,33 @@ from ingest.errors import AppError
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
-from optimizer import bundle, looks, one_list, planned_labels, runs, segments, stated_propensities, stickiness, turns
+from optimizer import (
+    bundle,
+    identified,
+    looks,
+    one_list,
+    planned_labels,
+    runs,
+    segments,
+    stated_propensities,
+    stickiness,
+    turns,
+)
 from optimizer.ability import abilities
 from optimizer.config import ServiceSettings, Settings
 from optimizer.costs import costs_json
+from optimizer.dataset import LoggedDataset
 from optimizer.decisions import find_decisions, quality_name
+from optimizer.expectations import chose_frame, judging_frame, scores_json
 from optimizer.export import agents as agents_export
 from optimizer.export import litellm as litellm_export
 from optimizer.gate import Limits
+from optimizer.kept_scores import judged_frame
 from optimizer.logged import to_dataset, with_behaviour
 from optimizer.looks import Look
-from optimizer.planned import question
-from optimizer.planned_text import in_a_sentence
+from optimizer.plan_kept import plan_json, steps_plan_json
+from optimizer.planned import exploration_json, question
+from optimizer.planned_text import sentence_of
 from optimizer.revisions import next_revision
 from optimizer.runtime import Model
 from optimizer.sequential.logged import NoEpisodesError
@@ -37,7 +52,7 @@ from optimizer.sequential.service import judge_service, learn_service
 from optimizer.sequential.sessions import Sessions, sessions
 from optimizer.sequential.steps import Steps, find_steps
 from optimizer.sequential.stop_scores import StepScore
-from optimizer.study import assess, learn, look_at
+from optimizer.study import Findings, assess, learn, look_at
 from optimizer.summary import Notes, estimates_frame, probabilities_frame, service_json, suggestion_of, training_json
 from optimizer.threads import one_thread
 
@@ -154,6 +169,8 @@ def _train(home: Path, settings: Settings, services: Sequence[str] | None, repor
             spent = log.spent.filter(pl.col("service") == name)
             training[name]["costs"] = costs_json(log.price_list, spent, learned.decisions, log.prices)
             kept.append(learned.decisions)
+            for kind, table in learned.tables.items():
+                table.write_parquet(folder / runs.kept_name(name, kind))
             if learned.model is not None:
                 bundle.write_policy(
                     runs.policy_folder(folder, name),
@@ -298,6 +315,8 @@ class _Learned:
     model: Model | None
     course: Mapping[str, Any]
     """What the policy folder says beside the model: its incumbent, and an orchestrator's script and length."""
+    tables: Mapping[runs.Kept, pl.DataFrame] = field(default_factory=dict)
+    """What the run keeps for later looks."""
 
 
 def _learn_service(decisions: pl.DataFrame, service: ServiceSettings, notes: Notes) -> _Learned:
@@ -324,7 +343,11 @@ def _learn_service(decisions: pl.DataFrame, service: ServiceSettings, notes: Not
     course: dict[str, Any] = {"sticky": service.sticky}
     if model is not None:
         course["incumbent"] = _incumbent(filled, service, model.actions)
-    return _Learned(filled, training, model, course)
+    tables: dict[runs.Kept, pl.DataFrame] = {}
+    if (scores := lessons.scores) is not None:
+        training["scores"], ids = scores_json(scores), filled["decision_id"]
+        tables = {"price_scores": chose_frame(scores, ids), "judging_expected": judging_frame(scores, ids)}
+    return _Learned(filled, training, model, course, tables)
 
 
 def _learn_steps(
@@ -365,6 +388,9 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         if learned.get("orchestrated"):
             judged[name], frame = _judge_steps(home, folder, name, learned, model)
             frames.append(frame)
+            runs.write_json(folder / runs.kept_name(name, "evidence"), judged[name].pop("evidence"))
+            kept = steps_plan_json(judged[name], run_id=folder.name, point=learned["point"])
+            runs.write_json(folder / runs.kept_name(name, "plan"), kept)
             continue
         with one_thread():
             data = to_dataset(own, seed=SEED).data
@@ -385,7 +411,10 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         }
         traces = own["trace_id"].to_list()
         asked = question(name, judged[name], learned, data, traces, model, run_id=folder.name)
-        judged[name]["plan"] = in_a_sentence(asked)
+        experiment = exploration_json(asked)
+        judged[name]["plan"] = sentence_of(experiment)
+        runs.write_json(folder / runs.kept_name(name, "plan"), plan_json(asked, experiment))
+        _keep_evidence(folder, name, own, data, findings, limits, learned, guarded)
         frames.append(estimates_frame(name, findings))
         probabilities = probabilities_frame(traces, data.action_names, findings)
         probabilities.write_parquet(runs.probabilities_file(folder, name))
@@ -395,10 +424,37 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
     return verdicts
 
 
+def _keep_evidence(
+    folder: Path,
+    name: str,
+    own: pl.DataFrame,
+    data: LoggedDataset,
+    findings: Findings,
+    limits: Limits,
+    learned: Mapping[str, Any],
+    guarded: Mapping[str, segments.Protected],
+) -> None:
+    """Writes how far the logs identify an answer, and the scores by which other prices can be tried."""
+    said = identified.evidence_json(
+        data,
+        findings,
+        limits,
+        origin=own["propensity_origin"].to_list(),
+        trace_ids=own["trace_id"].to_list(),
+        fixed=(learned.get("behaviour") or {}).get("fixed", []),
+        protected=guarded,
+    )
+    runs.write_json(folder / runs.kept_name(name, "evidence"), said)
+    if "suggested" in findings.probabilities:
+        ids = own["decision_id"].gather(findings.splits.certify)
+        table = judged_frame(findings.evaluation, findings.probabilities["suggested"], ids)
+        table.write_parquet(folder / runs.kept_name(name, "judged_scores"))
+
+
 def _judge_steps(
     home: Path, folder: Path, name: str, learned: Mapping[str, Any], model: Model | None
 ) -> tuple[dict[str, Any], pl.DataFrame]:
-    """What is found of an orchestrated service, as JSON and as rows of estimates.parquet."""
+    """What is found of an orchestrated service, with its evidence, as JSON and as rows of estimates.parquet."""
     rows, acting, calls = (
         pl.read_parquet(runs.steps_file(folder, name, kind)) for kind in ("steps", "turns", "turn_calls")
     )

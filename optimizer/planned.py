@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,14 @@ class Question:
         counts = np.bincount(self.data.actions, minlength=len(names))
         return [k for k, name in enumerate(names) if name != OTHER and counts[k] >= FLOOR * len(self.data)][:MAX_ARMS]
 
-    def evaluation(self) -> Evaluation:
+    @cached_property
+    def _evaluation(self) -> Evaluation:
         with one_thread():
             return cross_fitted(self.data, confidence=self.limits.confidence, seed=SEED)
+
+    def evaluation(self) -> Evaluation:
+        """All decisions, by models that did not see them."""
+        return self._evaluation
 
     def policy(self) -> Floats:
         """(n, a) the suggestion, or a stand-in: evenly what costs less than today's average."""
@@ -222,6 +228,10 @@ def exploration_json(question: Question) -> dict[str, Any]:
             "labelled_now": float(np.mean(~np.isnan(question.data.quality))),
             "propensities_logged": question.data.propensities_logged,
             "why_open": question.refused,
+            "z": found.z,
+            "variance": found.variance,
+            "variance_today": found.variance_today,
+            "earlier": found.earlier,
         },
     }
 

@@ -94,7 +94,11 @@ def exploration_lines(name: str, said: Mapping[str, Any]) -> list[str]:
 def in_a_sentence(question: Question) -> dict[str, Any] | None:
     """What verdicts.json keeps of the experiment: `text`, `decisions_needed` and `days`, null where no number can be
     given; None for a decided question."""
-    said = exploration_json(question)
+    return sentence_of(exploration_json(question))
+
+
+def sentence_of(said: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The same of what `exploration_json` says."""
     if said["decided"]:
         return None
     plan = said["plan"]

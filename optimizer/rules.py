@@ -89,6 +89,8 @@ class Rules:
     """Share of decisions for which rules and policy choose the same."""
     choices: Ints
     """(n,) column of the action that the rules choose at each decision they were tested on."""
+    places: Ints
+    """(n,) which of `rules` each of them has."""
 
     def policy(self, count: int) -> Floats:
         """(n, count) the rules as a policy, without exploration."""
@@ -122,14 +124,18 @@ def distil(features: Floats, chosen: Ints, judged: LoggedDataset, does: Ints) ->
     """Rules that imitate `chosen` (n,) at `features` (n, d), tested against `does` (k,) at the k judged decisions. At
     most eight rules, of at most three conditions."""
     choices: Ints = np.zeros(len(judged), dtype=np.int64)
+    places: Ints = np.zeros(len(judged), dtype=np.int64)
     rules = []
     for path, column in merged(leaves(features[:, : len(DENSE)], chosen)):
         covered = covers(path, judged.features)
         choices[covered] = column
         if covered.any():
-            rules.append(_rule(path, column, covered, judged, does))
+            rules.append((_rule(path, column, covered, judged, does), covered))
+    rules.sort(key=lambda found: -found[0].share)
+    for place, (_, covered) in enumerate(rules):
+        places[covered] = place
     fidelity = float((choices == does).mean()) if len(judged) else 1.0
-    return Rules(tuple(sorted(rules, key=lambda rule: -rule.share)), fidelity, choices)
+    return Rules(tuple(rule for rule, _ in rules), fidelity, choices, places)
 
 
 def words(rule: Rule | Mapping[str, Any]) -> str:

@@ -102,6 +102,15 @@ def probabilities_file(run: Path, service: str) -> Path:
     return run / f"policy_probabilities-{folder_name(service)}.parquet"
 
 
+Kept = Literal["price_scores", "judging_expected", "judged_scores", "evidence", "plan", "backtest", "regressions"]
+_TABLES = ("price_scores", "judging_expected", "judged_scores")
+
+
+def kept_name(service: str, kind: Kept) -> str:
+    """The name of a file that a run keeps of a service for later looks, a table or JSON."""
+    return f"{kind}-{folder_name(service)}.{'parquet' if kind in _TABLES else 'json'}"
+
+
 def bundle_folder(home: Path, service: str) -> Path:
     """Where the deployable bundle of a service is."""
     return home / "bundles" / folder_name(service)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from optimizer.dataset import Floats, Ints
+from optimizer.dataset import CERTIFY, MIN_PROPENSITY, Floats, Ints
 from optimizer.evidence import Evaluation, Outcome, Refused
 from optimizer.gate import MIN_EFFECTIVE, MIN_LABEL_SHARE, Estimate, Limits
 from optimizer.ope.estimators import Evidence
@@ -20,6 +20,9 @@ SURE = 0.9
 """Probability with which the experiment decides, if the estimates that it was planned by are true."""
 COARSE = 0.03
 """Half-width of the wanted interval where there is no estimate yet: quality to within 3 points."""
+
+LEAST = MIN_PROPENSITY / 10
+"""Probability that today's routing is taken to have where it has none: no interval narrows there."""
 
 Binding = Literal["quality", "saving", "effective"]
 
@@ -78,6 +81,12 @@ class Length:
     """Wanted of the interval of quality."""
     binding: Binding
     """What asks for so many."""
+    variance: float
+    """Of quality's difference per judged decision, drawn by the experiment."""
+    variance_today: float
+    """The same, drawn as today."""
+    z: float
+    """Half of the interval is z sqrt(variance / judged decisions)."""
 
 
 def length(
@@ -95,6 +104,9 @@ def length(
     half_width = wanted_half_width(quality, limits, min(still, 1.0))
     label = facts.label_share
     variance = _variance(difference, drawn, facts.quality, facts.spread, label) * facts.clustering
+    as_now = np.maximum(today, LEAST)
+    as_now = as_now / as_now.sum(axis=1, keepdims=True)
+    variance_today = _variance(candidate - today, as_now, facts.quality, facts.spread, label) * facts.clustering
     needed: dict[Binding, float] = {
         "quality": z**2 * variance / half_width**2,
         "effective": MIN_EFFECTIVE * float((candidate**2 / drawn).sum(axis=1).mean()) / label,
@@ -104,7 +116,12 @@ def length(
         spent = _variance(difference, drawn, facts.cost_usd, facts.cost_spread, 1.0) * facts.clustering
         needed["saving"] = (z + sure) ** 2 * spent / moved**2
     binding = max(needed, key=lambda name: needed[name])
-    return Length(needed[binding], half_width, binding)
+    return Length(needed[binding], half_width, binding, variance, variance_today, z)
+
+
+def judged(decisions: float, earlier: int) -> float:
+    """Of so many decisions after `earlier` ones, how many will judge: the newest fifth of all, but none from before."""
+    return min(decisions, CERTIFY * (earlier + decisions))
 
 
 def _distance(one: Floats, other: Floats) -> float:

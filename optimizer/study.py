@@ -157,6 +157,10 @@ class Findings:
     """The certifying rows, by models of all earlier ones."""
     newer: Evaluation
     """The choosing rows, then the certifying ones, by models of the training rows."""
+    drift: Drift | None
+    """What differs between those that chose and those that judge; None where nothing is suggested."""
+    hidden_odds: float | None
+    """How wrong estimated probabilities may be: see `hidden_odds`."""
 
 
 def learn(
@@ -325,7 +329,7 @@ def assess(
         for name, (label, _) in policies.items()
     )
     suggested = probabilities.get("suggested")
-    moved: tuple[str, ...] = ()
+    drift: Drift | None = None
     rules: Rules | None = None
     if suggested is None:
         refused = Refused(suggestion.refused)
@@ -337,14 +341,15 @@ def assess(
         changes = _changes(evaluation, suggested)
         known = np.concatenate([splits.train, splits.choose])
         rules = _in_words(data.take(known), evaluation, suggestion, suggested)
-        moved = shifted_outcomes(newer, len(splits.choose), seed=seed)
+        drift = shifted(newer, len(splits.choose), seed=seed)
         chooser = newer.take(np.arange(len(splits.choose)))
         chosen = policies["suggested"][1].probabilities(chooser.data.features, chooser.data.behaviour)
         estimators = {BLEND: changes, **_estimators(evaluation, suggested, chooser, chosen)}
+    gamma = None if suggested is None else hidden_odds(evaluation, suggested, limits)
     case = replace(
         _case(data, suggestion, evaluation, changes, suggested),
-        tipping="" if suggested is None else _tipping(evaluation, suggested, limits),
-        moved=moved,
+        tipping=_tipping(gamma),
+        moved=_alarms(drift),
         segments=() if suggested is None else _segments(evaluation, suggested, splits.certify, segments),
         unlabelled="" if suggested is None else _unlabelled(evaluation, suggested, limits),
     )
@@ -364,6 +369,8 @@ def assess(
         control=None if data.propensities_logged else _control(data, seed=seed),
         evaluation=evaluation,
         newer=newer,
+        drift=drift,
+        hidden_odds=gamma,
     )
 
 
@@ -559,20 +566,32 @@ def _control(data: LoggedDataset, *, seed: int) -> ControlFinding:
 
 def shifted_outcomes(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:
     """Outcomes that differ, at the same features, between the first `chosen` rows and the others."""
+    return _alarms(shifted(newer, chosen, seed=seed))
+
+
+def shifted(newer: Evaluation, chosen: int, *, seed: int) -> Drift | None:
+    """What differs between the first `chosen` rows and the others; None without a model or without rows."""
     usable = {str(metric): one for metric, one in newer.outcomes.items() if not np.isnan(one.model).any()}
     if not usable or not len(newer.data):
-        return ()
+        return None
     later = np.arange(len(newer.data)) >= chosen
-    found = compare(newer.data.features, usable, later, newer.data.action_names, seed=seed)
-    return tuple(shift.reason.partition(":")[0] for shift in found.alarms("outcome"))
+    return compare(newer.data.features, usable, later, newer.data.action_names, seed=seed)
 
 
-def _tipping(evaluation: Evaluation, policy: Floats, limits: Limits) -> str:
-    """How wrong estimated probabilities may be before quality is no longer certain; "" where they are logged."""
+def _alarms(found: Drift | None) -> tuple[str, ...]:
+    return () if found is None else tuple(shift.reason.partition(":")[0] for shift in found.alarms("outcome"))
+
+
+def hidden_odds(evaluation: Evaluation, policy: Floats, limits: Limits) -> float | None:
+    """How wrong the odds of estimated probabilities may be before quality is no longer certain; None where they are
+    logged, or where it is not certain at all."""
     evidence = evaluation.outcomes["quality"]
     if evaluation.data.propensities_logged or np.isnan(evidence.outcome).all() or np.isnan(evidence.model).any():
-        return ""
-    gamma = tipping_point(evidence, policy, -limits.quality_margin, confidence=limits.confidence)
+        return None
+    return tipping_point(evidence, policy, -limits.quality_margin, confidence=limits.confidence)
+
+
+def _tipping(gamma: float | None) -> str:
     if gamma is None:
         return ""
     least = f"{gamma:.2f}-fold" if gamma < MOST_GAMMA else f"{MOST_GAMMA:.0f}-fold or more"

@@ -14,6 +14,10 @@ from optimizer.runtime import Model
 PRICE_FACTORS = (0.3, 1.0, 3.0)
 """Each learner is used with a unit of quality worth this many times what the user says."""
 
+LINEAR = ("plug-in", "doubly robust")
+"""Learners of linear heads, which serve at any price."""
+NEAREST = "nearest neighbours"
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -36,14 +40,18 @@ def candidates(lesson: Lesson, reward: RewardSpec, *, epsilon: float) -> list[Ca
     count = best_count(lesson, reward) if few else 0
     for factor in PRICE_FACTORS:
         price = RewardSpec(reward.value_usd * factor)
-        suffix = "" if factor == 1.0 else f", quality x{factor:g}"
         found += [
-            Candidate(f"plug-in{suffix}", 1, lesson.plugin.model(price, epsilon)),
-            Candidate(f"doubly robust{suffix}", 1, lesson.robust.model(price, epsilon)),
+            Candidate(labelled(name, factor), 1, heads.model(price, epsilon))
+            for name, heads in zip(LINEAR, (lesson.plugin, lesson.robust), strict=True)
         ]
         if few:
-            found.append(Candidate(f"nearest neighbours{suffix}", 2, neighbours(lesson, price, count, epsilon)))
+            found.append(Candidate(labelled(NEAREST, factor), 2, neighbours(lesson, price, count, epsilon)))
     return found
+
+
+def labelled(learner: str, factor: float) -> str:
+    """The label of a learner's policy at so many times the price of quality."""
+    return learner if factor == 1.0 else f"{learner}, quality x{factor:g}"
 
 
 def constant(action_names: tuple[str, ...], column: int, epsilon: float) -> Model:

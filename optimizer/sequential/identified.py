@@ -1,0 +1,99 @@
+"""How far logged traces of several decisions identify an answer: evidence-SERVICE.json of a service that decides step
+by step. Its layout is that of `optimizer.identified`, with the trace as the unit and a step as the segment.
+
+An effective number there is of traces: each logged one stands for so many of the policy's own as the product of its
+weights says up to that step. Drift is tested at the beginnings alone (the gate names what moved), and how wrong
+estimated probabilities may be has no bound here: errors of several steps multiply.
+
+Legend: N judging episodes, n decisions of theirs, a actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optimizer import identified
+from optimizer.dataset import Floats
+from optimizer.gate import Limits
+from optimizer.ope.estimators import effective
+from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.evaluation import carried, reach
+from optimizer.sequential.study import Findings
+
+SHOWN_STEPS = 8
+NO_BOUND = "a service that decides step by step has no such bound: errors of several steps multiply"
+
+
+def evidence_json(
+    log: EpisodeLog,
+    findings: Findings,
+    limits: Limits,
+    *,
+    origin: Sequence[str],
+    trace_ids: Sequence[str],
+    fixed: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """origin: of all decisions in the log; trace_ids: of all episodes."""
+    judged, policy = findings.judged, findings.policy
+    rows = np.arange(len(log.actions))
+    told = np.array(origin)
+    said = {
+        "format": identified.FORMAT,
+        "unit": "trace",
+        "judged": len(judged),
+        "actions": list(log.action_names),
+        "segments": _steps(judged, policy),
+        "needed": identified.needed(),
+        "propensities": identified.propensities(log.behaviour[rows, log.actions], told),
+        "calibration": identified.calibration(log.behaviour, log.actions, told),
+        "weights": None if policy is None else _weights(findings, np.array(trace_ids)[findings.splits.certify]),
+        "fixed": [dict(rule) for rule in fixed],
+        "drift": None,
+        "labels": identified.labels(log.actions[log.first], log.quality, np.zeros(0), log.action_names),
+        "sensitivity": {"why": NO_BOUND, "threshold": -limits.quality_margin, "tipping": None, "most": None, "at": []},
+        "scores": None,
+    }
+    return dict(identified.finite_json(said))
+
+
+def _steps(judged: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
+    if not len(judged):
+        return []
+    left = np.ones(len(judged.actions)) if policy is None else reach(judged, policy)
+    found = []
+    for step, rows in enumerate(judged.at_step[:SHOWN_STEPS]):
+        cells = []
+        for number, name in enumerate(judged.action_names):
+            chance = judged.behaviour[rows, number]
+            wanted = np.ones(len(rows)) if policy is None else policy[rows, number]
+            taken = judged.actions[rows] == number
+            weight = np.where(taken, left[rows] * wanted / np.where(taken, chance, 1.0), 0.0)
+            weight = weight * judged.heft[judged.episode[rows]]
+            one = identified.cell(name, taken, chance, wanted)
+            cells.append(
+                {**one, "effective": effective(weight), "policy_share": None if policy is None else one["policy_share"]}
+            )
+        found.append({"name": f"Step {step + 1}", "kind": "step", "rows": len(rows), "cells": cells})
+    return found
+
+
+def _weights(findings: Findings, trace_ids: np.ndarray) -> dict[str, Any]:
+    judged, policy, support = findings.judged, findings.policy, findings.support
+    if policy is None or support is None:
+        raise ValueError("nothing is suggested")
+    weight = carried(judged, policy)
+    found = identified.weight_tail(weight)
+    order = found.pop("order")[: identified.LARGEST]
+    first = judged.actions[judged.first]
+    return {
+        "largest": [
+            {"trace_id": str(trace_ids[k]), "action": judged.action_names[first[k]], "weight": float(weight[k])}
+            for k in order
+        ],
+        **found,
+        "effective": support.effective,
+        "top1_share": support.top_share,
+    }
