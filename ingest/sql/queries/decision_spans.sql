@@ -1,7 +1,7 @@
 -- Spans that carry a routing decision of their own, whatever they are, each decision once: left out are those that repeat
 -- the decision of the span right above them, and other sights and attempts of the same call. `call_id` is the call that
--- the span shows, of several attempts the last; NULL for a span that is no call.
--- parameters: none
+-- the span shows, of several attempts the last; NULL for a span that is no call. Of all traces, or of one.
+-- parameters: trace_id
 -- columns: trace_id, span_id, call_id, start_ns, end_ns, policy_id, policy_action, policy_propensity, policy_candidates, policy_probabilities, policy_features, policy_reason, policy_arm, policy_explored
 -- order: trace_id, start_ns, span_id
 with carried as (
@@ -10,7 +10,7 @@ with carried as (
     policy_probabilities, policy_features, policy_reason, policy_arm,
     try_cast(json_extract_string(attributes, '$."policy.explored"') as boolean) as policy_explored
   from span_copies
-  where policy_action is not null
+  where policy_action is not null and ($trace_id::varchar is null or trace_id = $trace_id::varchar)
   qualify row_number() over (partition by trace_id, span_id order by precedence desc) = 1
 ),
 told as (  -- by the span itself, not by the one above
@@ -25,7 +25,9 @@ placed as (
   select t.*, coalesce(k.attempt_of, r.call_id) as call_id
   from told t
   left join span_roles r on r.trace_id = t.trace_id and r.span_id = t.span_id
+    and ($trace_id::varchar is null or r.trace_id = $trace_id::varchar)
   left join settled_calls k on k.trace_id = t.trace_id and k.span_id = r.call_id
+    and ($trace_id::varchar is null or k.trace_id = $trace_id::varchar)
 )
 select
   trace_id, span_id, call_id, nullif(start_ns, 0) as start_ns, nullif(end_ns, 0) as end_ns, policy_id, policy_action,
