@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -23,7 +24,8 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -454,7 +456,8 @@ class Model:
     (t, m), both further on in the table; value (t, m, a), of which those of the leaves count; node 0 is the root. Any
     kind may have draws (a, a) instead of epsilon: row i holds the probability of every action where i is the best. Any
     kind may be mixed with a routing that is blind to the prompt: today (a,) its probabilities, share () that of
-    decisions which the model makes. Any kind may have able (a, 1 + needs): what its actions can do, see `able`.
+    decisions which the model makes. Any kind may have able (a, 1 + needs): what its actions can do, see `able`; and
+    seen (2, counts): the least and the most of each of the features `DENSE` in training, see `far`.
     ValueError if any is missing, misshapen or not finite.
 
     A model whose last action is STOP is an orchestrator: d is `width(actions)`, and it has no draws and no today, since
@@ -505,6 +508,8 @@ class Model:
             standard |= {"today": (a,), "share": ()}
         if "able" in self.arrays:
             standard |= {"able": (a, 1 + len(NEEDS))}
+        if "seen" in self.arrays:
+            standard |= {"seen": (2, len(DENSE))}
         if self.kind == "constant":
             return standard | {"values": (a,)}
         if self.kind == "trees":
@@ -546,6 +551,42 @@ class Model:
         if "able" not in self.arrays:
             return np.ones((len(features), len(self.actions)), dtype=np.bool_)
         return able(features, self.arrays["able"])
+
+    def able_ones(self, features: Floats) -> tuple[str, ...]:
+        """`able` of one decision (d,): the names of the actions that can serve it."""
+        if "able" not in self.arrays:
+            return self.actions
+        length = float(features[_LENGTH_PLACE])
+        needed = [place for place in _NEED_PLACES if features[place] > 0]
+        return tuple(
+            name
+            for name, (most, cannot) in zip(self.actions, self._limits, strict=True)
+            if length <= most and cannot.isdisjoint(needed)
+        )
+
+    @cached_property
+    def _limits(self) -> list[tuple[float, frozenset[int]]]:
+        """Of each action the longest conversation, as its feature counts it, and the features that it cannot serve."""
+        return [
+            (math.log1p(most) if most > 0 else math.inf, frozenset(compress(_NEED_PLACES, (can == 0 for can in row))))
+            for most, *row in self.arrays["able"].tolist()
+        ]
+
+    def far(self, features: Floats) -> bool:
+        """(d,) Whether more than `FAR_COUNTS` counts of a decision lie beyond all that were seen in training: what the
+        policy says of such a prompt is worth nothing. Beyond is by more than a quarter of the range seen, and by more
+        than twice as many."""
+        if "seen" not in self.arrays:
+            return False
+        low, high = self._seen
+        counts = features[: len(DENSE)]
+        return int(np.count_nonzero(counts < low) + np.count_nonzero(counts > high)) > FAR_COUNTS
+
+    @cached_property
+    def _seen(self) -> tuple[Floats, Floats]:
+        low, high = np.asarray(self.arrays["seen"], dtype=np.float64)
+        room = np.maximum((high - low) / 4, math.log(2.0))  # counts are logarithms
+        return low - room, high + room
 
     def values(self, features: Floats) -> NDArray[np.float64]:
         """(n, d) -> (n, a). kNN is the mean over the k nearest points and all that are as near as the k-th."""
@@ -607,7 +648,36 @@ class Model:
         share = np.where(total > 0.0, float(self.arrays["share"]), 1.0)
         return np.asarray(share * result + (1.0 - share) * today / np.where(total > 0.0, total, 1.0))
 
+    def shares(self, features: Floats, allowed: Sequence[str]) -> list[float]:
+        """`probabilities` of one decision (d,) among the allowed actions, in the model's order, without the cost of
+        arrays. ValueError as there."""
+        values = self.values(features[None, :])[0].tolist()
+        if not all(map(math.isfinite, values)):
+            raise ValueError("features are not finite")
+        places = range(len(values)) if len(allowed) == len(values) else list(map(self.actions.index, allowed))
+        best = max(places, key=values.__getitem__)  # the first of equals
+        if "draws" in self.arrays:
+            result = _scaled(self.arrays["draws"][best].tolist(), places)
+        else:
+            result = [self.epsilon / len(places)] * len(places)
+            result[places.index(best)] += 1.0 - self.epsilon
+        if "share" not in self.arrays:
+            return result
+        today, share = _scaled(self.arrays["today"].tolist(), places), float(self.arrays["share"])
+        if not today:
+            return result
+        return [share * one + (1.0 - share) * other for one, other in zip(result, today, strict=True)]
 
+
+def _scaled(shares: Sequence[float], places: Sequence[int]) -> list[float]:
+    """The shares at these places, scaled to sum to 1; empty where all are 0."""
+    kept = [shares[place] for place in places]
+    total = sum(kept)
+    return [share / total for share in kept] if total > 0.0 else []
+
+
+FAR_COUNTS = len(DENSE) // 8
+"""So many counts beyond the range of training are no reason yet: one long prompt moves three or four."""
 NEVER = -1e9
 """Value of an action that only the script may take. Below half of it counts, so that features do not matter."""
 MAX_DEPTH = 64  # decisions on the way to a leaf
@@ -688,6 +758,122 @@ FILE_BYTES = 256 << 20
 BUCKETS = 100_000  # of the canary: thousandths of a percent
 
 
+class Breaker:
+    """Sets an action aside for `REST_S` once it has failed `FAILURES` times without working in between. When it comes
+    back, one more failure is enough. Shared by threads: a lost count does no harm."""
+
+    FAILURES = 5
+    REST_S = 30.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def failed(self, action: str) -> None:
+        """A call of this action failed, and through no fault of the request."""
+        self._failures[action] = self._failures.get(action, 0) + 1
+        if self._failures[action] >= self.FAILURES:
+            self._until[action] = self._clock() + self.REST_S
+
+    def worked(self, action: str) -> None:
+        """A call of this action was answered."""
+        if self._failures.pop(action, 0):
+            self._until.pop(action, None)
+
+    def left(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that are not set aside; all if all are."""
+        if not self._until:
+            return actions
+        now = self._clock()
+        return tuple(action for action in actions if self._until.get(action, -math.inf) <= now) or actions
+
+
+class Pace:
+    """Holds a policy for `REST_S` whose decisions take more than `MOST_NS` of the processor too often: in the long run
+    more than one of a hundred, and `TIMES` more than that."""
+
+    MOST_NS = 5_000_000
+    TIMES = 10
+    REST_S = 60.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._excess = 0.0
+        self._until = -math.inf
+
+    def took(self, nanoseconds: int) -> None:
+        """A decision took so much of the processor's time."""
+        if nanoseconds <= self.MOST_NS:
+            self._excess = max(self._excess - 0.01, 0.0)
+            return
+        self._excess += 1.0
+        if self._excess >= self.TIMES:
+            self._excess, self._until = 0.0, self._clock() + self.REST_S
+
+    @property
+    def resting(self) -> bool:
+        """Whether no decision should be made now."""
+        return self._until > -math.inf and self._clock() < self._until
+
+
+_FAMILIES = {
+    "anthropic": re.compile(r"claude"),
+    "google": re.compile(r"gemini"),
+    "openai": re.compile(r"(?:^|[^a-z0-9])(?:(?:chat)?gpt-|o[1-9](?:$|[^a-z0-9])|codex)"),
+}
+
+
+def family_of(action: str) -> str | None:
+    """Who makes the model of an action, by its name; None if it does not say."""
+    name = action.partition("|")[0].lower()
+    return next((family for family, pattern in _FAMILIES.items() if pattern.search(name)), None)
+
+
+def bound_to(context: Mapping[str, object]) -> frozenset[str] | None:
+    """Whose models alone can go on from what a conversation holds: signed thinking, encrypted reasoning, thought
+    signatures of tool calls, an answer that only its provider keeps. None if any can."""
+    kept = frozenset(_FAMILIES)
+    if context.get("previous_response_id"):
+        kept &= {"openai"}
+    messages = context.get("messages")
+    for message in messages if isinstance(messages, list | tuple) else ():
+        if not isinstance(message, Mapping) or message.get("role") in ("user", "system", "developer"):
+            continue
+        if len(message) > 2 or not isinstance(message.get("content"), str):  # more than a role and a text
+            for families in _marks(message):
+                kept &= families
+    return None if len(kept) == len(_FAMILIES) else kept
+
+
+_PART_MARKS = {
+    "thinking": frozenset({"anthropic"}),
+    "redacted_thinking": frozenset({"anthropic"}),
+    "item_reference": frozenset({"openai"}),
+    "compaction": frozenset({"openai"}),
+}
+
+
+_MARKED = ("content", "parts", "tool_calls", "function", "provider_specific_fields", "extra_content", "google")
+
+
+def _marks(message: Mapping[str, object], depth: int = 4) -> Iterator[frozenset[str]]:
+    kind = message.get("type")
+    if isinstance(kind, str) and kind in _PART_MARKS:
+        yield _PART_MARKS[kind]
+    if kind == "reasoning" and message.get("encrypted_content"):
+        yield frozenset({"openai"})
+    if message.get("thinking_blocks"):  # both write their own into it
+        yield frozenset({"anthropic", "google"})
+    if message.get("thought_signature") or message.get("thoughtSignature"):
+        yield frozenset({"google"})
+    for key in _MARKED if depth else ():
+        inner = message.get(key)
+        for part in inner if isinstance(inner, list | tuple) else (inner,):
+            if isinstance(part, Mapping):
+                yield from _marks(part, depth - 1)
+
+
 _SYSTEM = random.SystemRandom()  # asked at every draw (0.5 us): forked workers can never share a stream
 
 
@@ -700,7 +886,8 @@ class Decision:
     """What was chosen, with what probability over all arms of the canary, by which policy and why.
 
     reason: policy, explore, canary, or why the incumbent was taken instead: kill_switch, disabled, not_yet_valid,
-    expired, no_candidates, none_able, error:<type>. Of a sticky policy also why the session's action was not taken and
+    expired, no_candidates, none_able, history (no action is known to take it), drift (nothing like it was seen in
+    training), too_slow, error:<type>. Of a sticky policy also why the session's action was not taken and
     another drawn: not_able (to serve this request), not_offered (no candidate now). An orchestrator takes its script's
     action for those of the incumbent, and for unreadable_history, unreadable_budget and unknown_arm; it stops for
     budget:<what>, max_steps, loop, and for no_candidates after the first step.
@@ -712,7 +899,7 @@ class Decision:
     version: str
     arm: Arm
     reason: str
-    features: Floats  # (d,)
+    features: Floats  # (d,), of a decision that is too_slow (0,)
     candidates: tuple[str, ...]
     probabilities: tuple[float, ...]  # of the candidates, in their order
     spec: str = SPEC  # of the features
@@ -757,6 +944,14 @@ class Decision:
         }
 
 
+@lru_cache(maxsize=256)
+def _names_json(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
+
+
+_NO_FEATURES: Floats = np.zeros(0, dtype=np.float32)
+
+
 def attributes(decision: Decision, requested_model: str | None = None) -> dict[str, str | float]:
     """Span attributes of a decision. Candidates and probabilities are left out beyond 16 actions."""
     result: dict[str, str | float] = {
@@ -768,13 +963,15 @@ def attributes(decision: Decision, requested_model: str | None = None) -> dict[s
         "policy.reason": decision.reason,
         "policy.draw": decision.draw,
         "policy.revision": decision.revision,
-        "policy.features": encode_features(decision.features),
-        "policy.features.spec": decision.spec,
-        "policy.features.hash": features_hash(decision.features),
     }
+    if decision.features.size:
+        data = np.asarray(decision.features, dtype="<f2").tobytes()
+        result["policy.features"] = base64.b64encode(data).decode("ascii")
+        result["policy.features.spec"] = decision.spec
+        result["policy.features.hash"] = hashlib.sha256(data).hexdigest()[:16]
     if len(decision.candidates) <= 16:
-        result["policy.candidates"] = json.dumps(decision.candidates)
-        result["policy.probabilities"] = json.dumps(decision.probabilities)
+        result["policy.candidates"] = _names_json(decision.candidates)
+        result["policy.probabilities"] = f"[{', '.join(map(repr, decision.probabilities))}]"
     if decision.shadow:
         result["policy.shadow"] = decision.shadow
     if requested_model:
@@ -896,6 +1093,9 @@ class Router:
     """Of an orchestrator."""
     sticky: bool = False
     """Whether a session keeps its action."""
+    breaker: Breaker = field(default_factory=Breaker, repr=False)
+    """To be told how the actions fare; outlives the policy where `load` is given it."""
+    pace: Pace = field(default_factory=Pace, repr=False)
 
     @classmethod
     def load(
@@ -905,6 +1105,7 @@ class Router:
         draw: Callable[[], float] = _SYSTEM.random,
         now: Callable[[], float] = time.time,
         signed: bool = True,
+        breaker: Breaker | None = None,
     ) -> Router:
         """The policy in `folder`, after its signature, files, hashes, feature rules, weights and self-test are checked.
 
@@ -913,8 +1114,8 @@ class Router:
         """
         folder = Path(folder)
         try:
-            manifest = read_manifest(folder, public_key_path(folder) if signed else None)
-            model = read_model(folder, manifest)
+            manifest, weights = _read_policy(folder, public_key_path(folder) if signed else None)
+            model = read_model(weights, manifest)
             _self_test(model, manifest)
             canary = manifest["canary"]
             router = cls(
@@ -935,6 +1136,7 @@ class Router:
                 now=now,
                 course=read_course(manifest) if model.steps else None,
                 sticky=manifest.get("sticky", False) is True,
+                breaker=breaker or Breaker(),
             )
             if router.incumbent not in model.actions:
                 raise PolicyError(f"the incumbent {router.incumbent} is not among the actions {list(model.actions)}")
@@ -970,28 +1172,42 @@ class Router:
         """
         if self.course is not None:
             return self._decide_step(self.course, context, candidates)
+        began = time.thread_time_ns()
+        decision = self._decide(context, candidates)
+        self.pace.took(time.thread_time_ns() - began)
+        return decision
+
+    def _decide(self, context: Mapping[str, object], candidates: Collection[str] | None) -> Decision:
         allowed = self.model.actions
-        features = featurise(opening(context) if self.sticky else context)
+        slow = self.pace.resting
+        features = _NO_FEATURES if slow else featurise(opening(context) if self.sticky else context)
         try:
             if candidates is not None:
                 offered = {candidates} if isinstance(candidates, str) else set(candidates)
                 allowed = tuple(action for action in allowed if action in offered)
-            held = "no_candidates" if not allowed else self._held()
+            held = "no_candidates" if not allowed else self._held() or ("too_slow" if slow else "")
             if held:
                 return self._fixed(allowed, held, features)
+            allowed = self.breaker.left(allowed)
             whole = featurise(context) if self.sticky and "able" in self.model.arrays else features
-            can = self.model.able(whole[None, :])[0]
-            capable = tuple(action for action in allowed if can[self.model.actions.index(action)])
+            can = self.model.able_ones(whole)
+            capable = allowed if can is self.model.actions else tuple(action for action in allowed if action in can)
             if not capable:
                 return self._fixed(allowed, "none_able", features)
+            if families := bound_to(context):
+                capable = tuple(action for action in capable if family_of(action) in families)
+                if not capable:
+                    return self._fixed(allowed, "history", features)
+            seen = of_session(features) if self.sticky else features
+            if self.model.far(seen):
+                return self._fixed(capable, "drift", features)
             session = _session(context)
             arm = self._arm(session)
             if self.sticky and session:
                 return self._kept(session, arm, allowed, capable, features)
-            allowed = capable
-            drawn = self._shares(allowed, of_session(features) if self.sticky else features)
-            action = allowed[_pick(drawn[arm], self.draw())]
-            return self._decision(action, allowed, drawn, arm, _REASONS[arm], features)
+            drawn = self._shares(capable, seen)
+            action = capable[_pick(drawn[arm], self.draw())]
+            return self._decision(action, capable, drawn, arm, _REASONS[arm], features)
         except Exception as error:  # a request must be answered whatever is wrong with the policy or the context
             return self._fixed(allowed, f"error:{type(error).__name__}", features)
 
@@ -1004,8 +1220,8 @@ class Router:
         With p and q the probabilities of the two draws, an allowed action is taken with probability
         p(a) + sum of p(b) over all b that are not allowed * q(a).
         """
-        can = self.model.able(features[None, :])[0]
-        pool = tuple(action for action, may in zip(self.model.actions, can, strict=True) if may or action in allowed)
+        can = self.model.able_ones(features)
+        pool = tuple(action for action in self.model.actions if action in can or action in allowed)
         seen = of_session(features)
         first = self._shares(pool, seen)
         second = first if pool == allowed else self._shares(allowed, seen)
@@ -1185,9 +1401,13 @@ class Router:
             shadow=shadow,
         )
 
+    @cached_property
+    def _kill_file(self) -> str:
+        return str(self.folder / "KILL")
+
     def _held(self) -> str:
         """Why the policy may not choose now; empty if it may."""
-        if os.environ.get("RETROUTE_KILL", "0") not in ("", "0") or (self.folder / "KILL").exists():
+        if os.environ.get("RETROUTE_KILL", "0") not in ("", "0") or os.access(self._kill_file, os.F_OK):
             return "kill_switch"
         if not self.enabled:
             return "disabled"
@@ -1208,11 +1428,9 @@ class Router:
 
     def _shares(self, allowed: tuple[str, ...], features: Floats) -> dict[Arm, list[float]]:
         """Of each arm, the probabilities of the allowed actions."""
-        mask = np.array([[action in allowed for action in self.model.actions]])
-        row = self.model.probabilities(features[None, :], mask)[0]
         fallback = self._fallback(allowed)
         return {
-            "treatment": [float(share) for share in row[mask[0]]],
+            "treatment": self.model.shares(features, allowed),
             "explore": [1.0 / len(allowed)] * len(allowed),
             "control": [float(action == fallback) for action in allowed],
         }
@@ -1285,6 +1503,11 @@ def check_signature(folder: Path, manifest: bytes, key: Path) -> None:
 def read_manifest(folder: Path, key: Path | None = None) -> dict[str, Any]:
     """manifest.json, after its signature for the public `key`, if there is one, the hash, size and place of every file
     it names and the feature rules are checked. PolicyError otherwise."""
+    return _read_policy(folder, key)[0]
+
+
+def _read_policy(folder: Path, key: Path | None) -> tuple[dict[str, Any], bytes]:
+    """The manifest and the very bytes of weights.npz that were checked: the file may be replaced at any moment."""
     data = _read(folder, "manifest.json", MANIFEST_BYTES)
     if key is not None:
         check_signature(folder, data, key)
@@ -1299,10 +1522,14 @@ def read_manifest(folder: Path, key: Path | None = None) -> dict[str, Any]:
     for name in ("weights.npz", "runtime.py"):
         if name not in manifest["files"]:
             raise PolicyError(f"manifest.json does not name {name}")
+    weights = b""
     for name, expected in manifest["files"].items():
-        if "sha256:" + hashlib.sha256(_read(folder, name, FILE_BYTES)).hexdigest() != expected:
+        content = _read(folder, name, FILE_BYTES)
+        if "sha256:" + hashlib.sha256(content).hexdigest() != expected:
             raise PolicyError(f"{name} is not the file the manifest was written for (sha256 differs)")
-    return manifest
+        if name == "weights.npz":
+            weights = content
+    return manifest, weights
 
 
 def read_course(manifest: Mapping[str, Any]) -> Course:
@@ -1316,13 +1543,12 @@ def read_course(manifest: Mapping[str, Any]) -> Course:
     )
 
 
-def read_model(folder: Path, manifest: Mapping[str, Any]) -> Model:
-    """The model in weights.npz; ValueError or PolicyError if it is not one."""
-    path = folder / "weights.npz"
-    with zipfile.ZipFile(path) as archive:
+def read_model(content: bytes, manifest: Mapping[str, Any]) -> Model:
+    """The model in the content of weights.npz; ValueError or PolicyError if it is not one."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > FILE_BYTES:
             raise PolicyError(f"weights.npz unpacks to more than {FILE_BYTES >> 20} MiB")
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         weights = {name: arrays[name] for name in arrays.files}
     model = Model(manifest["model"], tuple(manifest["actions"]), weights, float(manifest["exploration"]["epsilon"]))
     wanted = (width(model.actions),)

@@ -1,8 +1,12 @@
 """Routes a LiteLLM proxy's requests by the policy in the folder `policy` beside this file.
 
-A request for the policy's virtual model gets one of its actions as model; every other request passes untouched. What
-was decided goes onto the request's spans as policy.* attributes and into the response's x-policy-* headers. Written by
-`retroute export --target litellm`; needs litellm and numpy, nothing of retroute.
+A chat, messages or responses request for the policy's virtual model gets one of its actions as model; every other
+request passes. What was decided goes onto the request's spans as policy.* attributes and into the response's x-policy-*
+headers; what a client claims about policies is taken out of every request. Written by `retroute export --target
+litellm`; needs litellm and numpy, nothing of retroute.
+
+With litellm's own `Router` instead of the proxy: `litellm.callbacks.append(handler)`, then
+`router.completion(**handler.routed(router, model="the virtual model", messages=...))`.
 
 Stop it at once: create the file policy/KILL, or set RETROUTE_KILL=1. All requests then go to the incumbent.
 """
@@ -12,15 +16,19 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger  # noqa: TID253 - this file runs inside the proxy
 
 FOLDER = Path(__file__).resolve().parent / "policy"
-CHECK_S = 1.0  # between two looks at the policy's files
+CHECK_S = 1.0  # between two looks at the policy's files and the proxy's models
+ROUTED = frozenset({"completion", "acompletion", "anthropic_messages", "responses", "aresponses"})
+REQUESTS_OWN_FAULT = frozenset({400, 413, 422})
 log = logging.getLogger("retroute.policy_router")
 
 
@@ -32,58 +40,118 @@ class PolicyRouter(CustomLogger):
         self.folder = folder
         self.runtime: Any = None
         self.router: Any = None  # the last good policy
+        self.breaker: Any = None
         self.seen: object = None  # state of its files, good or not
+        self.served: frozenset[str] | None = None  # actions the proxy can serve; None: not known
         self.checked_s = float("-inf")
+        self.lock = threading.Lock()
         self.reload()
 
     def reload(self) -> None:
         """Load the policy if its files changed since the last look; on any failure keep the last good one."""
         now = time.monotonic()
-        if now - self.checked_s < CHECK_S:
+        if now - self.checked_s < CHECK_S or not self.lock.acquire(blocking=False):
             return
-        self.checked_s = now
-        seen = [state_of(self.folder / name) for name in ("manifest.json", "weights.npz", "runtime.py")]
-        if seen == self.seen:
-            return
-        self.seen = seen
+        try:
+            self.checked_s = now
+            seen = [state_of(self.folder / name) for name in ("manifest.json", "weights.npz", "runtime.py")]
+            if seen != self.seen:
+                self.seen = seen
+                self.load()
+            self.look()
+        finally:
+            self.lock.release()
+
+    def load(self) -> None:
         try:
             if self.runtime is None:
                 self.runtime = load_runtime(self.folder / "runtime.py")
-            router = self.runtime.Router.load(self.folder)
-            if getattr(router.model, "steps", False):  # an older runtime knows none
-                raise ValueError("the policy chooses which agent acts next; a proxy sees single calls only")
+                if hasattr(self.runtime, "Breaker"):  # a policy made by an earlier release has none
+                    self.breaker = self.runtime.Breaker()
+            more = {} if self.breaker is None else {"breaker": self.breaker}
+            router = self.runtime.Router.load(self.folder, **more)
+            if problem := self.refusal(router):
+                raise ValueError(problem)
             self.router = router
-            log.info("policy %s version %s loaded", self.router.policy_id, self.router.version)
+            log.info("policy %s version %s loaded", router.policy_id, router.version)
         except Exception as error:
             if self.router is None:
                 log.warning("no policy, the incumbent answers: %s", error)
             else:
                 log.warning("policy not loaded, version %s stays: %s", self.router.version, error)
 
+    def look(self) -> None:
+        """Find out which actions the proxy can serve, and say once which it cannot."""
+        if self.router is None:
+            return
+        actions = self.router.model.actions
+        found = served(proxy_router(), actions)
+        if found != self.served and found is not None and len(found) < len(actions):
+            log.warning("the proxy serves no model named %s: left out", ", ".join(sorted(set(actions) - found)))
+        self.served = found
+
+    def refusal(self, router: Any) -> str:
+        """Why a policy that is sound in itself is not taken up here; empty if it is."""
+        if getattr(router, "course", None) is not None:
+            return "the policy chooses which agent acts next; a proxy sees single calls only"
+        if router.expires <= router.now():
+            return "the policy has expired"
+        last = self.router
+        if last is None:
+            return ""
+        if router.policy_id == last.policy_id and router.revision < last.revision:
+            return f"revision {router.revision} is older than {last.revision}; a rollback is a new revision"
+        actions = router.model.actions
+        found = served(proxy_router(), actions)
+        unknown = [] if found is None else [name for name in actions if name not in found]
+        return f"the proxy serves no model named {', '.join(unknown)}" if unknown else ""
+
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
         """Decide once per client request, before LiteLLM picks a deployment."""
         try:
-            self.route(user_api_key_dict, data)
+            strip(data)
+            if call_type in ROUTED:
+                self.reload()
+                if self.served is None:  # the proxy has its models once it has started
+                    self.look()
+                self.route(user_api_key_dict, data, self.served)
         except Exception:
             log.exception("request not routed")
         return data
 
-    def route(self, user_api_key_dict: Any, data: dict[str, Any]) -> None:
-        """Strip what a client claims about policies, then choose data["model"] if it is the virtual model."""
-        metadata = request_metadata(data)
-        requester = metadata["requester_metadata"] = without_policy(metadata.get("requester_metadata"))
-        for key in [key for key in metadata if is_policy(key)]:
-            del metadata[key]
-        self.reload()
+    def routed(self, router: Any, **request: Any) -> dict[str, Any]:
+        """A request as litellm's own `router` is to get it: with the model that the policy chose. What was decided is
+        under metadata["_retroute"]. Never raises."""
+        metadata = request.get("metadata")
+        data = {**request, "metadata": dict(metadata) if isinstance(metadata, Mapping) else {}}
+        try:
+            strip(data)
+            self.reload()
+            actions = () if self.router is None else self.router.model.actions
+            self.route(None, data, served(router, actions))
+        except Exception:
+            log.exception("request not routed")
+        return data
+
+    def route(self, key: Any, data: dict[str, Any], served: frozenset[str] | None) -> None:
+        """Choose data["model"] among the actions that are `served` and that the key allows, if it is the virtual model.
+        None: all."""
         router = self.router
         requested = data.get("model")
         if router is None or requested != router.virtual_model:
             return
-        decision = router.decide(context_of(data, metadata), served_models())
+        metadata = request_metadata(data)
+        may = permitted(key, router.model.actions)
+        if served is not None:
+            may = served if may is None else may & served
+        decision = router.decide(context_of(data, metadata), may)
+        if may is not None and decision.action not in may:
+            return  # nothing that it may choose is served: the virtual model's own deployment answers
         flat = self.runtime.attributes(decision, requested_model=requested)
         # Nested, so that providers that forward plain text metadata (Vertex labels) do not see it.
+        requester = metadata["requester_metadata"] = dict(metadata.get("requester_metadata") or ())
         requester["policy"] = {
             key.removeprefix("policy."): value
             for key, value in flat.items()
@@ -91,9 +159,9 @@ class PolicyRouter(CustomLogger):
         }
         metadata["_retroute"] = flat
         data["model"] = decision.action
-        for span in spans_of(user_api_key_dict):
-            for key, value in flat.items():
-                span.set_attribute(key, value)
+        for span in spans_of(key):
+            for name, value in flat.items():
+                span.set_attribute(name, value)
 
     async def async_post_call_response_headers_hook(
         self,
@@ -104,11 +172,37 @@ class PolicyRouter(CustomLogger):
         litellm_call_info: dict[str, Any] | None = None,
     ) -> dict[str, str] | None:
         """x-policy-* headers, on streams too: the body's model stays the name the client asked for."""
-        flat = request_metadata(data).get("_retroute")
+        places = (data.get("metadata"), data.get("litellm_metadata"))
+        flat = next((place["_retroute"] for place in places if isinstance(place, dict) and "_retroute" in place), None)
         if not flat:
             return None
         names = ("id", "version", "action", "propensity", "arm", "reason")
         return {f"x-policy-{name}": str(flat[f"policy.{name}"]) for name in names}
+
+    def log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """An attempt was answered: the breaker counts anew. LiteLLM calls one of these four for every attempt."""
+        self.told(kwargs, "worked")
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self.told(kwargs, "worked")
+
+    def log_failure_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """An attempt failed: an action that does so again and again is set aside, unless the requests were at fault."""
+        self.told(kwargs, "failed")
+
+    async def async_log_failure_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        self.told(kwargs, "failed")
+
+    def told(self, kwargs: Any, how: str) -> None:
+        try:
+            if self.breaker is None or getattr(kwargs.get("exception"), "status_code", None) in REQUESTS_OWN_FAULT:
+                return
+            given = kwargs.get("litellm_params") or {}
+            metadata = given.get("litellm_metadata") or given.get("metadata") or {}
+            if isinstance(action := metadata.get("model_group"), str):
+                getattr(self.breaker, how)(action)
+        except Exception:
+            log.exception("outcome not counted")
 
 
 def state_of(path: Path) -> tuple[int, int, int] | None:
@@ -145,8 +239,21 @@ def is_policy(key: object) -> bool:
     return isinstance(key, str) and (key in ("policy", "_retroute") or key.startswith("policy."))
 
 
-def without_policy(metadata: object) -> dict[str, Any]:
-    return {k: v for k, v in metadata.items() if not is_policy(k)} if isinstance(metadata, Mapping) else {}
+def strip(data: Mapping[str, Any]) -> None:
+    """Take what a client claims about policies out of a request's metadata, and of what LiteLLM copied of it."""
+    for place in ("metadata", "litellm_metadata"):
+        metadata = data.get(place)
+        if isinstance(metadata, MutableMapping):
+            without_policy(metadata)
+            for copied in ("requester_metadata", "spend_logs_metadata"):
+                if isinstance(metadata.get(copied), MutableMapping):
+                    metadata[copied] = without_policy(dict(metadata[copied]))
+
+
+def without_policy(metadata: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key in [key for key in metadata if is_policy(key)]:
+        del metadata[key]
+    return metadata
 
 
 def context_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, object]:
@@ -161,6 +268,7 @@ def context_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str
         "tools": data.get("tools"),
         "response_format": data.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None),
         "metadata": {"session": session_of(data, metadata)},
+        "previous_response_id": data.get("previous_response_id"),
     }
 
 
@@ -177,11 +285,53 @@ def session_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | No
     return session if isinstance(session, str) and session else None
 
 
-def served_models() -> set[str] | None:
-    """Names the proxy can serve, so that an action whose deployment is missing is never chosen; None if unknown."""
-    proxy = sys.modules.get("litellm.proxy.proxy_server")
-    names = getattr(getattr(proxy, "llm_router", None), "get_model_names", None)
-    return set(names()) if names else None
+def proxy_router() -> Any:
+    """The proxy's `Router`; None outside a proxy, or before it has one."""
+    return getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
+
+
+def served(router: Any, actions: tuple[str, ...]) -> frozenset[str] | None:
+    """The actions that litellm's `Router` has a deployment for, by name or by a name with a star; None if unknown."""
+    if hasattr(router, "registry"):  # from 1.109 on
+        names = set(router.registry().names())
+    elif hasattr(router, "get_model_names"):
+        names = set(router.get_model_names())
+    else:
+        return None
+    patterns = [literal(name) for name in names if "*" in name]
+    return frozenset(a for a in actions if a in names or any(fnmatchcase(a, pattern) for pattern in patterns))
+
+
+def literal(name: str) -> str:
+    """A model's name as a pattern of which only the star means more than itself."""
+    return name.replace("[", "[[]").replace("?", "[?]")
+
+
+def permitted(key: Any, actions: tuple[str, ...]) -> frozenset[str] | None:
+    """Actions that the models of a virtual key and of its team allow; None: all. A key that names none of them, but
+    the virtual model, may have every action: that is what was handed out."""
+    allowed = None
+    for models in (getattr(key, "models", None), getattr(key, "team_models", None)):
+        if models and isinstance(models, list) and not EVERYTHING.intersection(models):
+            names = named(models)
+            own = frozenset(action for action in actions if any(fnmatchcase(action, name) for name in names))
+            if own:
+                allowed = own if allowed is None else allowed & own
+    return allowed
+
+
+EVERYTHING = frozenset({"*", "all-proxy-models", "all-team-models"})
+
+
+def named(models: list[str]) -> list[str]:
+    """The models as patterns, with those of the access groups among them."""
+    router = proxy_router()
+    if hasattr(router, "registry"):
+        groups = router.registry().access_groups()
+    else:
+        groups = router.get_model_access_groups() if hasattr(router, "get_model_access_groups") else {}
+    every = [*models, *(name for model in models for name in groups.get(model, ()))]
+    return [literal(name) for name in every if isinstance(name, str)]
 
 
 def spans_of(user_api_key_dict: Any) -> Iterator[Any]:
