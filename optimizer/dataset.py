@@ -5,6 +5,7 @@ Legend: n decisions, d features, a actions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -134,18 +135,26 @@ def split(groups: Ints, time_ns: Ints, shares: tuple[float, float] = (TRAIN, CHO
 
     groups, time_ns: (n,). A group's place is that of its first decision.
     """
+    train, choose, certify = in_time(groups, time_ns, [*shares, 1.0 - sum(shares)])
+    return Splits(train, choose, certify)
+
+
+def in_time(groups: Ints, time_ns: Ints, shares: Sequence[float]) -> list[Ints]:
+    """Row indices of parts of these shares, the oldest first; a group is never divided, so a part may be empty.
+
+    groups, time_ns: (n,). A group's place is that of its first decision.
+    """
     names, inverse = np.unique(groups, return_inverse=True)
     first = np.full(len(names), np.iinfo(np.int64).max)
     np.minimum.at(first, inverse, time_ns)
     sizes = np.bincount(inverse, minlength=len(names))
     order = np.lexsort((names, first))
     before = np.cumsum(sizes[order]) - sizes[order] / 2  # the middle of each group decides its side
-    bounds = np.cumsum(shares) * len(groups)
+    bounds = np.cumsum(shares[:-1]) * len(groups)
     part = np.empty(len(names), dtype=np.int64)
     part[order] = np.searchsorted(bounds, before, side="right")
     rows = part[inverse]
-    train, choose, certify = (np.flatnonzero(rows == k) for k in range(3))
-    return Splits(train, choose, certify)
+    return [np.flatnonzero(rows == number) for number in range(len(shares))]
 
 
 def folds(groups: Ints, count: int, seed: int) -> Ints:

@@ -20,10 +20,12 @@ from ingest.prices.shelf import home_prices
 from ingest.pricing import Prices
 from optimizer import (
     bundle,
+    checks,
     identified,
     looks,
     one_list,
     planned_labels,
+    realised,
     runs,
     segments,
     stated_propensities,
@@ -46,7 +48,8 @@ from optimizer.plan_kept import plan_json, steps_plan_json
 from optimizer.planned import exploration_json, question
 from optimizer.planned_text import sentence_of
 from optimizer.revisions import next_revision
-from optimizer.runtime import Model
+from optimizer.runtime import Model, of_session
+from optimizer.seen_range import ranged
 from optimizer.sequential.logged import NoEpisodesError
 from optimizer.sequential.service import judge_service, learn_service
 from optimizer.sequential.sessions import Sessions, sessions
@@ -263,10 +266,12 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
         texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
         inherited = lake.query("session_draws")["trace_id"]
+        versions = lake.query("policy_versions")
     sticky = [name for name in names if settings.service(name).sticky]
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
+    decisions = realised.marked(decisions, versions)
     about = {
         "snapshot": snapshot,
         "calls": count,
@@ -343,6 +348,8 @@ def _learn_service(decisions: pl.DataFrame, service: ServiceSettings, notes: Not
     course: dict[str, Any] = {"sticky": service.sticky}
     if model is not None:
         course["incumbent"] = _incumbent(filled, service, model.actions)
+        features = logged.data.features
+        model = ranged(model, of_session(features) if service.sticky else features)
     tables: dict[runs.Kept, pl.DataFrame] = {}
     if (scores := lessons.scores) is not None:
         training["scores"], ids = scores_json(scores), filled["decision_id"]
@@ -387,6 +394,7 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         model = bundle.read_policy(runs.policy_folder(folder, name))[0] if learned["label"] is not None else None
         if learned.get("orchestrated"):
             judged[name], frame = _judge_steps(home, folder, name, learned, model)
+            checks.keep_steps(home, folder, name, own, judged[name])
             frames.append(frame)
             runs.write_json(folder / runs.kept_name(name, "evidence"), judged[name].pop("evidence"))
             kept = steps_plan_json(judged[name], run_id=folder.name, point=learned["point"])
@@ -415,6 +423,7 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
         judged[name]["plan"] = sentence_of(experiment)
         runs.write_json(folder / runs.kept_name(name, "plan"), plan_json(asked, experiment))
         _keep_evidence(folder, name, own, data, findings, limits, learned, guarded)
+        checks.keep(home, folder, name, own, data, findings, judged[name], guarded, model)
         frames.append(estimates_frame(name, findings))
         probabilities = probabilities_frame(traces, data.action_names, findings)
         probabilities.write_parquet(runs.probabilities_file(folder, name))
