@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import rollup_law
 from otlp_traces import SECOND, START, agent, chat, log, logs_body, span, span_id, tool, trace_id, traces_body
 
 from ingest import converter, portions, settler, upkeep, wal
@@ -446,6 +447,7 @@ def test_killed_converters_store_every_span_once(home: Path) -> None:
     assert counts(home) == {"spans": 1200, "calls": 1200, "scores": 0, "traces": 120, "unsettled_traces": 0}
     received = sum(n for (n,) in rows(home, "select requests from ingest_log"))  # type: ignore[misc]
     assert received == 120 + 2 * 30
+    rollup_law.check(reader(home))
 
 
 def take(feed: Iterable[wal.Record], count: int) -> list[wal.Record]:

@@ -25,7 +25,7 @@ CASES = corpus.cases(corpus.GOLDEN) + (corpus.cases(Path(corpus.FOLDER)) if corp
 SEAL = Policy(content=False, vector=prompts.vector)
 REDACT = Policy(redact=KINDS)
 
-OF_TEXT = {"input_text", "output_text"}
+OF_TEXT = {"input_text", "output_text", "input_chars", "output_chars"}
 LOGGED = {"span_id", "parent_call_id", "content_span_id", "error_type"}
 """Of calls that log records tell of: their ids are made of what the records hold, their errors may be prose."""
 
