@@ -15,12 +15,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
-from test_runtime_episode import ACTIONS, TASK, by_step, write
+from test_runtime_episode import ACTIONS, AGENTS, TASK, by_step, write
 
 from ingest.errors import UsageError
 from optimizer import cli
 from optimizer.agents import steps
-from optimizer.agents.steps import Orchestrator, load
+from optimizer.agents.steps import Orchestrator, Policy, load
 from optimizer.export import agents, litellm
 from optimizer.runtime import STOP, Model, Router, step_features
 
@@ -117,7 +117,9 @@ def test_a_bundle_runs_without_this_package(tmp_path: Path) -> None:
     """numpy and the OpenTelemetry API, no SDK, nothing of retroute."""
     out = tmp_path / "out"
     assert agents.export(write(tmp_path / "policy", by_step("search", "code", STOP)), out, "desk") == []
-    assert sorted(path.name for path in out.iterdir()) == ["example.py", "policy", "policy_agents.py"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "example.py", "policy", "policy_agents.py", "policy_autogen.py",
+    ]  # fmt: skip
     assert (out / "policy_agents.py").read_bytes() == Path(steps.__file__).read_bytes()
     script = (
         "import runpy, sys\n"
@@ -171,17 +173,75 @@ def test_odd_names_make_a_valid_example(tmp_path: Path) -> None:
     assert tuple(names["AGENTS"]) == actions[:-1]
 
 
-def test_a_proxy_gets_no_orchestrator_and_an_app_no_policy_of_single_calls(tmp_path: Path) -> None:
+def test_a_proxy_gets_no_orchestrator_and_no_app_a_policy_of_another_service(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a proxy sees single calls only") as caught:
         litellm.export(write(tmp_path / "steps"), tmp_path / "out", "desk")
     assert "--target agents" in (caught.value.hint or "")
-    single = Model("constant", ACTIONS[:-1], {"values": np.zeros(3)})
-    with pytest.raises(UsageError, match="not which agent acts next") as caught:
-        agents.export(write(tmp_path / "single", single, script=()), tmp_path / "out", "desk")
-    assert "--target litellm" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="answers to the model name desk, not other"):
         agents.export(tmp_path / "steps", tmp_path / "out", "other")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_of_single_calls_comes_with_adapters_for_clients(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    single = Model("constant", ACTIONS[:-1], {"values": np.array([0.0, 1.0, 0.0])}, 0.0)
+    assert agents.export(write(tmp_path / "single", single, script=()), out, "desk") == []
+    assert sorted(path.name for path in out.iterdir()) == [
+        "example.py", "policy", "policy_agents.py", "policy_openai_agents.py", "policy_openfeature.py",
+        "policy_pydantic_ai.py",
+    ]  # fmt: skip
+    done = subprocess.run([sys.executable, "example.py"], cwd=out, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "search 1.0 policy\n", done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------- renewal
+
+
+def choosing(action: str) -> Model:
+    return Model("constant", AGENTS, {"values": np.array([float(name == action) for name in AGENTS])}, 0.0)
+
+
+def test_a_policy_is_renewed_and_a_broken_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(steps, "LOOK_S", 0.0)
+    folder = write(tmp_path, choosing("plan"), script=())
+    policy = Policy(folder)
+    assert (policy.virtual_model, policy.decide(TASK).action) == ("desk", "plan")
+    write(folder, choosing("code"), script=(), version="v2", revision=2)
+    assert policy.decide(TASK).action == "code"
+    (folder / "weights.npz").write_bytes(b"broken")
+    assert policy.decide(TASK).action == "code"
+    assert policy.decide(TASK).version == "v2"
+    assert len([one for one in caplog.records if "version v2 stays" in one.message]) == 1
+    write(folder, choosing("search"), script=(), version="v3", revision=3)
+    assert policy.decide(TASK).action == "search"
+
+
+def test_an_episode_keeps_the_policy_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LOOK_S", 0.0)
+    policy = Policy(write(tmp_path, by_step("search", "search", STOP)))
+    episode = Orchestrator(policy.router)
+    assert episode.next(TASK).action == "search"
+    write(tmp_path, by_step("code", "code", STOP), version="v2", revision=2)
+    assert Orchestrator(policy.router).next(TASK).action == "code"
+    assert episode.next(TASK).action == "search"
+
+
+def test_files_are_looked_at_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(steps.time, "monotonic", lambda: now)
+    policy = Policy(write(tmp_path, choosing("plan"), script=()))
+    write(tmp_path, choosing("code"), script=(), version="v2", revision=2)
+    now = 0.9
+    assert policy.decide(TASK).action == "plan"
+    now = 1.0
+    assert policy.decide(TASK).action == "code"
+
+
+def test_a_policy_that_needs_the_episode_is_not_asked_for_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="chooses which agent acts next"):
+        Policy(write(tmp_path)).decide(TASK)
 
 
 def test_the_command_writes_the_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,16 @@
-"""Lets a policy choose which agent acts next and when to stop, and logs each choice as a span.
+"""Lets a policy choose which model answers, or which agent acts next and when to stop; logs each choice as a span.
 
 Needs numpy and the OpenTelemetry API; `Graph` also needs LangGraph. Nothing of retroute: `retroute export --target
 agents` writes it beside the policy as policy_agents.py.
 
-    router = load(Path("policy"))
-    episode = Orchestrator(router)
+    policy = Policy(Path("policy"))
+    episode = Orchestrator(policy.router)
     context = {"messages": [{"role": "user", "content": task}], "budget": {"cost_usd": 0.50}}
     while (decision := episode.next(context)).action != "STOP":
         answer = agents[decision.action](task)
         episode.done(output=answer.text, cost_usd=answer.cost_usd, tokens=answer.tokens)
+
+A policy that chooses a model for a single call: `policy.decide(context).action`.
 
 Stop it at once: create the file policy/KILL, or set RETROUTE_KILL=1. Every episode then goes on by the script.
 """
@@ -17,7 +19,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from optimizer.runtime import Decision, Router
 
 STOP = "STOP"
+LOOK_S = 1.0
+"""Between two looks at the policy's files."""
+log = logging.getLogger("retroute.agents")
 
 
 def load(folder: Path) -> Router:
@@ -43,6 +50,72 @@ def load(folder: Path) -> Router:
     spec.loader.exec_module(module)
     router: Router = module.Router.load(path.parent)
     return router
+
+
+class Policy:
+    """The policy in `folder`, read again when it is replaced, each of its choices logged as a span.
+
+    It is looked at once a second at most. A new policy that cannot be read or must not be used leaves the last good
+    one, with one line in the log. Threads may share it.
+    """
+
+    def __init__(self, folder: Path, tracer: trace.Tracer | None = None) -> None:
+        """Raises with the reason if there is no policy that may be used."""
+        self.folder = Path(folder)
+        self.tracer = tracer or trace.get_tracer("retroute.agents")
+        self._router, self._lock = load(self.folder), threading.Lock()
+        self._seen, self._looked_s = self._state(), time.monotonic()
+
+    @property
+    def router(self) -> Router:
+        """The newest good policy: what an episode that begins now is led by."""
+        with self._lock:
+            if (now := time.monotonic()) - self._looked_s >= LOOK_S:
+                self._looked_s = now
+                if (seen := self._state()) != self._seen:
+                    self._seen = seen
+                    self._replace()
+        return self._router
+
+    @property
+    def virtual_model(self) -> str:
+        """The model name that stands for the policy's choice."""
+        return self.router.virtual_model
+
+    def decide(self, context: Mapping[str, object], candidates: Collection[str] | None = None) -> Decision:
+        """`Router.decide`, logged. ValueError for a policy that chooses which agent acts next: it needs the episode
+        (see `Orchestrator`)."""
+        router = self.router
+        if router.model.steps:
+            raise ValueError(f"the policy {router.policy_id} chooses which agent acts next, not a model for one call")
+        return logged(router, self.tracer, context, candidates)
+
+    def _replace(self) -> None:
+        try:
+            self._router = type(self._router).load(self.folder)
+        except Exception as error:
+            log.warning("policy not loaded, version %s stays: %s", self._router.version, error)
+
+    def _state(self) -> object:
+        found: list[tuple[int, int, int] | None] = []
+        for name in ("manifest.json", "weights.npz"):
+            try:
+                state = (self.folder / name).stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((state.st_mtime_ns, state.st_size, state.st_ino))
+        return found
+
+
+def logged(
+    router: Router, tracer: trace.Tracer, context: Mapping[str, object], candidates: Collection[str] | None
+) -> Decision:
+    """What `Router.decide` decides, as a span "route" with the candidates and their probabilities."""
+    with tracer.start_as_current_span("route", kind=trace.SpanKind.INTERNAL) as span:
+        decision = router.decide(context, candidates)
+        span.set_attributes(decision.attributes())
+    return decision
 
 
 class Orchestrator:
@@ -68,10 +141,8 @@ class Orchestrator:
         `done` counts as one of which nothing is known."""
         if self.pending is not None:
             self.done(status=None)
-        with self.tracer.start_as_current_span("route", kind=trace.SpanKind.INTERNAL) as span:
-            known = context if isinstance(context, Mapping) else {}
-            decision = self.router.decide({**known, "history": self.history}, candidates)
-            span.set_attributes(decision.attributes())
+        known = context if isinstance(context, Mapping) else {}
+        decision = logged(self.router, self.tracer, {**known, "history": self.history}, candidates)
         self.pending = None if decision.action == STOP else begun(decision)
         return decision
 
@@ -150,7 +221,7 @@ class Graph:
             history: Annotated[list, steps]
             decision: dict
 
-        policy = Graph(load(Path("policy")), agents=["plan", "search", "code"])
+        policy = Graph(Policy(Path("policy")).router, agents=["plan", "search", "code"])
 
         def search(state):
             answer = ...
