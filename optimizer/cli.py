@@ -19,6 +19,7 @@ import click
 
 from ingest.errors import AppError, ConfigError, UsageError, WorkError
 from optimizer.bundle_cli import bundle
+from optimizer.rollout_cli import rollout
 
 if TYPE_CHECKING:
     from ingest.importers.sources import Importer, Source
@@ -644,6 +645,7 @@ def export(home: Path, target: str, service: str, out: Path, run_id: str | None,
 
 
 cli.add_command(bundle)
+cli.add_command(rollout)
 
 
 @cli.command(short_help="Show the dashboard in the browser.")

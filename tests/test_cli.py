@@ -35,6 +35,7 @@ COMMANDS = sorted(LEAVES)
 HOMELESS = ("token", "prices show", "prices update", "bundle diff", "bundle show", "bundle sign", "bundle verify")
 AT_HOME = [name for name in COMMANDS if name not in HOMELESS]
 MAKES_HOME = ("collect", "import", "scores import", "demo")
+OF_SERVICE = {f"rollout {name}": ["--service", "a"] for name in ("advance", "rollback", "start", "status")}
 RESULT = {
     "calls": 3,
     "decisions": 2,
@@ -96,7 +97,8 @@ def test_commands_are_those_that_exist_so_far():
     expected = "collect token import sql reconcile doctor points train evaluate nightly plan runs export dashboard demo"
     bundles = [f"bundle {name}" for name in ("diff", "show", "sign", "verify")]
     prices = ["prices reprice", "prices show", "prices update", "scores import"]
-    assert sorted([*expected.split(), *bundles, *prices]) == COMMANDS
+    rollouts = [f"rollout {name}" for name in ("advance", "rollback", "start", "status", "watch")]
+    assert sorted([*expected.split(), *bundles, *prices, *rollouts]) == COMMANDS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -132,6 +134,11 @@ def test_command_works_on_a_home(name):
         "bundle show",
         "bundle sign",
         "bundle verify",
+        "rollout advance",
+        "rollout rollback",
+        "rollout start",
+        "rollout status",
+        "rollout watch",
     ],
 )
 def test_command_with_a_result_can_print_json(name):
@@ -203,7 +210,8 @@ def test_version_is_the_distributions(capsys):
 
 @pytest.mark.parametrize("name", [name for name in AT_HOME if name not in MAKES_HOME])
 def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
-    extra = {"sql": ["select 1"], "export": ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")]}
+    export = ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")]
+    extra = {"sql": ["select 1"], "export": export, **OF_SERVICE}
     assert cli.run([*name.split(), "--home", str(tmp_path / "none"), *extra.get(name, [])]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -221,6 +229,7 @@ def test_home_of_a_newer_version_is_refused(name, home, tmp_path, capsys):
         "scores import": [str(tmp_path / "x.jsonl")],
         "collect": ["--port", "0"],
         "export": ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")],
+        **OF_SERVICE,
     }
     assert cli.run([*name.split(), "--home", str(home), *extra.get(name, [])]) == 2
     error = capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Writes the bundle that routers load: the same policy under a new revision, for another share of sessions.
+
+A revision is made whole beside its place, checked as a router checks it and signed where one must be; then each file is
+renamed into place, manifest.json last. A router that looks in between sees files that do not fit their hashes, keeps
+the policy it has, and looks again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ingest.errors import WorkError
+from optimizer import runtime, signing
+from optimizer.bundle import copy_policy, write_files
+from optimizer.bundle_check import unusable
+from optimizer.runtime import STOP, PolicyError
+
+
+def manifest_of(policy: Path) -> dict[str, Any] | None:
+    """The manifest of a policy folder, unchecked; None where there is none that can be read."""
+    try:
+        found = json.loads((policy / "manifest.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def earlier_policy(policy: Path, version: str) -> bool:
+    """Whether the folder holds another policy that serves some sessions: one that can be gone back to."""
+    said = manifest_of(policy)
+    if said is None or unusable(policy) or said["version"] == version:
+        return False
+    return said["enabled"] is True and said["canary"]["percent"] > 0
+
+
+def keep(policy: Path, at: Path) -> None:
+    """Copy a policy for later, over what was kept there."""
+    manifest = manifest_of(policy)
+    if manifest is None:
+        raise WorkError(f"{policy} holds no policy", "Export it again.")
+    shutil.rmtree(at, ignore_errors=True)
+    copy_policy(policy, manifest, at)
+
+
+def newest_revision(*policies: Path) -> int:
+    """The largest revision among these folders; 0 without any."""
+    said = [manifest_of(policy) for policy in policies]
+    return max((int(one["revision"]) for one in said if one is not None), default=0)
+
+
+def under(percent: float, *, enabled: bool = True) -> dict[str, Any]:
+    """What a manifest says of a policy for so many percent of sessions, the others with the incumbent."""
+    return {"enabled": enabled, "canary": {"percent": percent, "explore_percent": 0.0}}
+
+
+def write(
+    source: Path, bundle: Path, service: str, revision: int, changes: Mapping[str, Any], key: Path | None
+) -> list[str]:
+    """Put the policy `source` in force in `bundle` as `revision`, with these changes to its manifest; notes for the
+    user.
+
+    WorkError, and nothing is written, where routers would refuse it: it is broken, or they ask for a signature and
+    `key` is no private key for theirs.
+    """
+    from optimizer.export import agents, litellm
+
+    said = manifest_of(source)
+    if said is None:
+        raise WorkError(f"the policy kept in {source} is gone", "Start the rollout again.")
+    manifest = {**said, **changes, "revision": revision, "canary": {**said["canary"], **changes.get("canary", {})}}
+    with tempfile.TemporaryDirectory(prefix="retroute-rollout-") as folder:
+        draft = Path(folder) / "policy"
+        copy_policy(source, manifest, draft)
+        if broken := unusable(draft):
+            raise WorkError(f"the policy kept in {source} cannot be used: {broken}", "Start the rollout again.")
+        signature = _signed(draft, bundle, key)
+        if signature is not None:
+            write_files(bundle / "policy", {"manifest.sig": signature})
+        export = agents.export if manifest["actions"][-1] == STOP else litellm.export
+        notes = export(draft, bundle, service)
+    if (bundle / "policy" / "KILL").exists():
+        notes.append(f"{bundle / 'policy' / 'KILL'} is there: every request goes to the incumbent until it is deleted")
+    return notes
+
+
+def wants_signature(bundle: Path) -> bool:
+    """Whether routers of this bundle take signed policies only, as far as can be seen from here."""
+    policy = bundle / "policy"
+    return runtime.public_key_path(policy) is not None or (policy / "manifest.sig").exists()
+
+
+def kill(bundle: Path) -> None:
+    """Send every request to the incumbent, whatever the policy and its signature are."""
+    (bundle / "policy").mkdir(parents=True, exist_ok=True)
+    (bundle / "policy" / "KILL").touch()
+
+
+def revive(bundle: Path) -> None:
+    """Undo `kill`."""
+    (bundle / "policy" / "KILL").unlink(missing_ok=True)
+
+
+def _signed(draft: Path, bundle: Path, key: Path | None) -> bytes | None:
+    """The signature of the draft; None where none is asked for and no key was given."""
+    if key is None:
+        if wants_signature(bundle):
+            raise WorkError(
+                f"routers of {bundle} take signed policies only, and a new revision needs a new signature",
+                "Give the private key: --key private.pem",
+            )
+        return None
+    signing.sign(draft, key)
+    public = runtime.public_key_path(bundle / "policy")
+    if public is not None:
+        try:
+            runtime.check_signature(draft, (draft / "manifest.json").read_bytes(), public)
+        except PolicyError as error:
+            raise WorkError(str(error), f"Sign with the private key that belongs to {public}.") from None
+    return (draft / "manifest.sig").read_bytes()

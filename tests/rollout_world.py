@@ -1,0 +1,137 @@
+"""An app that is routed by an exported policy and sends its spans through the real ingest, without a process."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from ingest import converter, wal
+from ingest.lake import Lake
+from ingest.options import ConverterOptions
+from ingest.pricing import Price
+from optimizer import bundle, runs
+from optimizer.runtime import Decision, Model, Router
+
+SERVICE = "assistant"
+MODELS = ("small", "large")
+PRICES = (Price("small", 1.0, 1.0), Price("large", 10.0, 10.0))
+SETTINGS = """
+[services.assistant]
+incumbent = "large"
+[services.assistant.limits]
+quality_margin = 0.05
+latency_s = 1.0
+[[prices]]
+model = "small"
+input = 1.0
+output = 1.0
+[[prices]]
+model = "large"
+input = 10.0
+output = 10.0
+"""
+CHANGE = {"kind": "asymptotic", "estimator": "blend", "reason": None}
+
+
+def judged_run(home: Path, run_id: str, *, verdict: str = "deploy", choice: str = "small", **settings: Any) -> Path:
+    """A run whose policy for the service takes `choice`, and what was said of it; the policy's folder."""
+    folder = home / "runs" / run_id
+    values = np.array([float(name == choice) for name in MODELS])
+    policy = runs.policy_folder(folder, SERVICE)
+    bundle.write_policy(
+        policy,
+        Model("constant", MODELS, {"values": values}, 0.05),
+        policy_id=SERVICE,
+        version=run_id,
+        revision=settings.pop("revision", 1),
+        virtual_model=SERVICE,
+        incumbent="large",
+        evaluation={},
+        created_at="2026-11-30T00:00:00+00:00",
+        **settings,
+    )
+    said = {
+        "verdict": verdict,
+        "run_id": run_id,
+        "policy_id": f"{SERVICE}@{run_id}",
+        "reasons": [{"condition": "evidence", "got": "little", "needed": "", "remedy": "", "holds": False}],
+        "limits": {"confidence": 0.95},
+        "support": {"certify_decisions": 400, "effective": 210.5},
+        "savings_usd_per_1k": {**CHANGE, "value": 1.6, "low": 1.2, "high": 2.0},
+        "quality_change": {**CHANGE, "value": 0.0, "low": -0.04, "high": 0.04},
+        "latency_change_s": dict.fromkeys(("value", "low", "high", "kind")) | {"reason": "no duration is known"},
+    }
+    runs.write_json(folder / "verdicts.json", {"services": {SERVICE: said}})
+    runs.write_json(folder / "manifest.json", {"run_id": run_id, "created_at": "", "services": [SERVICE]})
+    return policy
+
+
+@dataclass
+class App:
+    """Whoever asks is a new session; each answer is right with its model's probability."""
+
+    home: Path
+    bundle: Path
+    right: Mapping[str, float] = field(default_factory=lambda: {"small": 0.9, "large": 0.9})
+    seconds: Mapping[str, float] = field(default_factory=lambda: {"small": 0.5, "large": 1.0})
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        Lake.open(self.home, write=True).close()
+        (self.home / "retroute.toml").write_text(SETTINGS)
+
+    def router(self) -> Router:
+        """What a proxy loads."""
+        return Router.load(self.bundle / "policy", draw=self.rng.random)
+
+    def serve(self, requests: int, *, lost: float = 0.0, turns: int = 1, scored: float = 1.0) -> list[Decision]:
+        """Route requests and store their spans; `lost` is the share of the policy's own that never arrive."""
+        exporter, provider = InMemorySpanExporter(), TracerProvider(resource=Resource({"service.name": SERVICE}))
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        tracer, router, decisions = provider.get_tracer("app"), self.router(), []
+        for _ in range(requests):
+            self.asked += 1
+            for turn in range(turns):
+                session = f"s{self.asked}"
+                context = {"messages": f"question {self.asked} {turn}", "metadata": {"session": session}}
+                decision = router.decide(context)
+                decisions.append(decision)
+                if decision.arm == "treatment" and self.rng.random() < lost:
+                    continue
+                self._span(tracer, decision, session, self.rng.random() < scored)
+        log = wal.Wal(self.home / "wal")
+        log.write(
+            [wal.Record("traces", "protobuf", 1, encode_spans(exporter.get_finished_spans()).SerializeToString())]
+        )
+        log.close()
+        converter.run(self.home, ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=PRICES), lambda: True)
+        return decisions
+
+    def _span(self, tracer: Any, decision: Decision, session: str, scored: bool) -> None:
+        facts = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": decision.action,
+            "gen_ai.usage.input_tokens": 100 + self.rng.randrange(200),
+            "gen_ai.usage.output_tokens": 50,
+            "gen_ai.conversation.id": session,
+        }
+        start = time.time_ns()
+        span = tracer.start_span("chat", attributes=facts | decision.attributes(), start_time=start)
+        if scored:
+            value = float(self.rng.random() < self.right[decision.action])
+            result = {"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": value}
+            span.add_event("gen_ai.evaluation.result", result)
+        took = self.seconds[decision.action] * (0.5 + self.rng.random())
+        span.end(end_time=start + round(took * 1e9))
