@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,13 +20,19 @@ import polars as pl
 import streamlit as st
 
 from dashboard import flows, records
+from dashboard.connecting import EVERYWHERE
 from dashboard.flows import Flow
 from dashboard.records import AGAIN, Reconciled, ServiceVerdict, UnreadableError
 from ingest.errors import AppError
 from ingest.lake import Lake
+from optimizer import at_price as prices
 from optimizer import board, config, reconciling
 from optimizer import runs as run_folders
-from optimizer.config import DashboardSettings
+from optimizer.config import DashboardSettings, ServiceSettings, Settings
+from optimizer.evidence import Refused
+from optimizer.rollout import state as rollouts
+from optimizer.rollout.state import Rollout
+from optimizer.runtime import PolicyError, Router
 
 
 @dataclass(frozen=True)
@@ -60,14 +67,36 @@ def has_lake() -> bool:
     return (home() / "lake").is_dir()
 
 
+def listening() -> Mapping[str, Any] | None:
+    """What the collector of this home says, if something answers where it says that it listens."""
+    said = collector()
+    if said is None:
+        return None
+    host = str(said.get("host"))
+    try:
+        socket.create_connection(("127.0.0.1" if host in EVERYWHERE else host, int(said["port"])), 0.3).close()
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    return said
+
+
 def settings() -> DashboardSettings:
     """[dashboard] of retroute.toml; the defaults, which allow least, where the file cannot be read (see `unset`)."""
-    return _settings(str(home()), *_stamp(home() / config.FILE_NAME))[0]
+    return _all_settings()[0].dashboard
+
+
+def wants_token() -> bool:
+    """Whether a collector of this home asks senders for a token."""
+    return bool(_all_settings()[0].collector.tokens)
 
 
 def unset() -> str:
     """Why the settings cannot be read; "" where they can."""
-    return _settings(str(home()), *_stamp(home() / config.FILE_NAME))[1]
+    return _all_settings()[1]
+
+
+def _all_settings() -> tuple[Settings, str]:
+    return _settings(str(home()), *_stamp(home() / config.FILE_NAME))
 
 
 def login_file() -> Path:
@@ -84,12 +113,12 @@ def _stamp(file: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _settings(folder: str, time_ns: int, size: int) -> tuple[DashboardSettings, str]:
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _settings(folder: str, time_ns: int, size: int) -> tuple[Settings, str]:
     try:
-        return config.load(Path(folder)).dashboard, ""
+        return config.load(Path(folder)), ""
     except AppError as error:
-        return DashboardSettings(), f"{error.message}. {error.hint}".strip()
+        return Settings(), f"{error.message}. {error.hint}".strip()
 
 
 def collector() -> Mapping[str, Any] | None:
@@ -168,6 +197,12 @@ def run_json(run_id: str, name: str) -> Mapping[str, Any] | None:
     return None if file is None else _object(str(file), *_stamp(file))
 
 
+def run_rows(run_id: str, name: str) -> pl.LazyFrame | None:
+    """A Parquet file of a run to pick few rows of, as it is too large to hold; None where the run has none."""
+    file = _run_file(run_id, name)
+    return None if file is None else pl.scan_parquet(file)
+
+
 def _run_file(run_id: str, name: str) -> Path | None:
     """A file of a run of this home: no name from a URL leads elsewhere."""
     folder = home() / "runs"
@@ -202,6 +237,11 @@ def active() -> Mapping[str, str]:
         return {str(k): str(v) for k, v in _json(home() / "runs" / "active.json").items()}
     except UnreadableError:
         return {}
+
+
+def rollout(service: str) -> Rollout | None:
+    """A service's rollout; None where it never had one. HomeError where its file cannot be read."""
+    return rollouts.read(home(), service)
 
 
 def window(verdict: ServiceVerdict) -> Window | None:
@@ -239,12 +279,61 @@ def _decisions_of(folder: str, times: tuple[int, ...]) -> pl.DataFrame | None:
     return frame.select("service", "action", "time_ns", scored.alias("labelled"))
 
 
+def at_price(run_id: str, service: str, value_usd: float) -> Mapping[str, Any] | str:
+    """What the run would suggest where a unit of quality is worth so much, as `at_price_json` says it; or why nothing.
+
+    ValueError or KeyError where the kept scores are not as expected.
+    """
+    folder = home() / "runs" / run_id
+    return _at_price(str(folder), _times(folder), service, value_usd)
+
+
+@st.cache_data(max_entries=400, show_spinner=False)
+def _at_price(folder: str, times: tuple[int, ...], service: str, value_usd: float) -> Mapping[str, Any] | str:
+    kept = _kept_scores(folder, times, service)
+    if kept is None:
+        return "the run kept no scores of its decisions"
+    found = kept.at(value_usd)
+    return found.reason if isinstance(found, Refused) else prices.at_price_json(found)
+
+
+@st.cache_resource(max_entries=6, show_spinner=False)
+def _kept_scores(folder: str, times: tuple[int, ...], service: str) -> prices.Kept | None:
+    try:
+        return prices.kept_in(Path(folder), service)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ValueError(str(error)) from error
+
+
 # ---- policies to take away
 
 
 def policy_folder(verdict: ServiceVerdict) -> Path | None:
     folder = run_folders.policy_folder(home() / "runs" / verdict.run_id, verdict.service)
     return folder if (folder / "manifest.json").is_file() else None
+
+
+def router(run_id: str, service: str) -> Router | str:
+    """What decides by the policy of a run, or why there is none."""
+    if Path(run_id).name != run_id:
+        return "there is no such run"
+    folder = run_folders.policy_folder(home() / "runs" / run_id, service)
+    if not (folder / "manifest.json").is_file():
+        return "the run suggests no policy"
+    return _router(str(folder), *_stamp(folder / "manifest.json"))
+
+
+@st.cache_resource(max_entries=20, show_spinner=False)
+def _router(folder: str, time_ns: int, size: int) -> Router | str:
+    try:
+        return Router.load(Path(folder), signed=False)
+    except PolicyError as error:
+        return str(error)
+
+
+def services_settings() -> Mapping[str, ServiceSettings]:
+    """What retroute.toml says of the services; nothing where it cannot be read."""
+    return _all_settings()[0].services
 
 
 def bundle_folder(verdict: ServiceVerdict) -> Path | None:

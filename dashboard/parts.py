@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from dashboard import figures, theme
 from dashboard.figures import Unit
@@ -113,6 +114,23 @@ def empty(title: str, text: str, command: str = "") -> str:
     """A state with nothing to draw: what is missing, why that may be, and the next command."""
     code = f"<pre>{escape(command)}</pre>" if command else ""
     return f'<section class="rr rr-empty"><h2>{escape(title)}</h2><p>{escape(text)}</p>{code}</section>'
+
+
+Step = tuple[Literal["done", "next", "later"], str, str, str]
+"""A step on the way: where it stands, what it is, more about it, and a command ("" for none)."""
+
+
+def steps(found: Sequence[Step]) -> str:
+    """Steps on the way, numbered, each with where it stands."""
+    words = {"done": "done", "next": "now", "later": "later"}
+    items = "".join(
+        f'<li class="rr-step-{state}"><span class="rr-mark" aria-hidden="true">{"✓" if state == "done" else k}</span>'
+        f'<div><p class="rr-condition">{escape(title)} <span class="rr-state">{words[state]}</span></p>'
+        f'<p class="rr-facts"><span>{escape(text)}</span></p>{f"<pre>{escape(command)}</pre>" if command else ""}'
+        f"</div></li>"
+        for k, (state, title, text, command) in enumerate(found, start=1)
+    )
+    return f'<ol class="rr rr-checks rr-steps">{items}</ol>'
 
 
 def lead(text: str) -> str:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard import axes, charts, data, figures, parts, sections, theme, words
 from dashboard.records import Figure, ServiceVerdict
-from dashboard.views import frame
+from dashboard.views import connect, frame
 
 
 @frame.page
@@ -16,7 +16,7 @@ def page() -> None:
     if not verdicts:
         st.html(parts.page_title("Verdict", "What is it worth, and is it safe?"))
         frame.problems(runs)
-        frame.no_runs()
+        connect.guide()
         return
     chosen = frame.service("verdict", list(verdicts), every=True)
     frame.problems(runs)
