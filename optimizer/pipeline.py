@@ -26,6 +26,7 @@ from optimizer import (
     one_list,
     planned_labels,
     realised,
+    rollout,
     runs,
     segments,
     stated_propensities,
@@ -97,13 +98,15 @@ def evaluate(home: Path, run_id: str | None = None, progress: Progress | None = 
 def nightly(
     home: Path, settings: Settings, services: Sequence[str] | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Train, judge, export what may be deployed and put it in force; other services keep the policy they had."""
+    """Train, judge, export what may be deployed and put it in force; other services keep the policy they had. Services
+    with a rollout get theirs by it only; what those that are under way show is looked at, and may send them back."""
     report, began = progress or _silent, time.monotonic()
     with runs.lock(home):
         run_id = _train(home, settings, services, lambda what, share: report(what, 0.6 * share))
         folder = home / "runs" / run_id
         judged = _evaluate(home, folder, lambda what, share: report(what, 0.6 + 0.35 * share))
-        deployed = {name: run_id for name, found in judged["services"].items() if found["verdict"] == "deploy"}
+        proven = [name for name, found in judged["services"].items() if found["verdict"] == "deploy"]
+        deployed = {name: run_id for name in proven if not rollout.holds(home, name)}
         for name in deployed:
             out = runs.bundle_folder(home, name)
             export = litellm_export if judged["services"][name].get("orchestration") is None else agents_export
@@ -111,6 +114,7 @@ def nightly(
             judged["services"][name]["bundle"] = str(out)
         runs.write_json(folder / "verdicts.json", judged)
         runs.set_active(home, deployed)
+        rollout.watch(home, settings)
         report("done", 1.0)
     about = runs.read_json(folder / "manifest.json")
     return {
