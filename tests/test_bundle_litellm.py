@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
+import json
+import logging
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
+from policy_hook import NAMES, SERVER, Proxy, exported, serving, stand_in, write
 
 from ingest.errors import AppError, UsageError
-from optimizer.bundle import write_policy
 from optimizer.export.litellm import export
-from optimizer.runtime import Model, Router
-
-NAMES = ("llama-3", "org/mid 7b|plan", "org/mid 7b|answer")
-
-
-def write(folder: Path, *, actions: tuple[str, ...] = NAMES, service: str = "desk", **settings: Any) -> Path:
-    """A policy that always takes the first action; the incumbent is the second."""
-    policy = Model("constant", actions, {"values": -np.arange(len(actions), dtype=np.float64)}, 0.0)
-    defaults: dict[str, Any] = {
-        "policy_id": "desk",
-        "version": "v1",
-        "revision": 1,
-        "virtual_model": service,
-        "incumbent": actions[1],
-        "evaluation": {},
-        "created_at": "2026-11-30T00:00:00+00:00",
-    }
-    write_policy(folder, policy, **(defaults | settings))
-    return folder
-
-
-def exported(tmp_path: Path, **settings: Any) -> Path:
-    out = tmp_path / "out"
-    assert export(write(tmp_path / "policy", **settings), out, settings.get("service", "desk")) == []
-    return out
+from optimizer.runtime import Breaker, Router
+from optimizer.signing import sign
 
 
 def test_the_bundle_is_a_config_a_hook_and_the_policy(tmp_path: Path) -> None:
@@ -114,51 +93,10 @@ def test_a_service_named_like_one_of_its_models_is_refused(tmp_path: Path) -> No
         export(write(tmp_path / "policy", service="llama-3"), tmp_path / "out", "llama-3")
 
 
-class Span:
-    def __init__(self) -> None:
-        self.attributes: dict[str, object] = {}
-
-    def set_attribute(self, key: str, value: object) -> None:
-        self.attributes[key] = value
-
-
-class Proxy:
-    """What LiteLLM does with the hook: one call before routing, one for the response's headers."""
-
-    def __init__(self, out: Path) -> None:
-        spec = importlib.util.spec_from_file_location("policy_router", out / "policy_router.py")
-        assert spec is not None
-        assert spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.module)
-        self.handler = self.module.handler
-        self.span = Span()
-
-    def send(self, **data: Any) -> dict[str, Any]:
-        key = SimpleNamespace(parent_otel_span=self.span)
-        result: dict[str, Any] = asyncio.run(self.handler.async_pre_call_hook(key, None, data, "acompletion"))
-        return result
-
-    def headers(self, data: dict[str, Any]) -> dict[str, str] | None:
-        found: dict[str, str] | None = asyncio.run(
-            self.handler.async_post_call_response_headers_hook(data=data, user_api_key_dict=None, response=None)
-        )
-        return found
-
-    def look_again(self) -> None:
-        self.handler.checked_s = float("-inf")
-
-
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Proxy]]:
-    base = ModuleType("litellm.integrations.custom_logger")
-    base.CustomLogger = type("CustomLogger", (), {})  # type: ignore[attr-defined]
-    for name in ("litellm", "litellm.integrations"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, base.__name__, base)
-    monkeypatch.delitem(sys.modules, "litellm.proxy.proxy_server", raising=False)
-    yield Proxy
-    sys.modules.pop("retroute_policy_runtime", None)
+def start() -> Iterator[Callable[[Path], Proxy]]:
+    with stand_in():
+        yield Proxy
 
 
 CHAT = {"model": "desk", "messages": [{"role": "user", "content": "Hello"}]}
@@ -188,14 +126,17 @@ def test_nothing_a_provider_could_take_for_a_text_label_is_added(
     assert not [key for key, value in added.items() if isinstance(value, str)]
 
 
+@pytest.mark.parametrize("call_type", ["acompletion", "aresponses", "anthropic_messages", "aembedding"])
 @pytest.mark.parametrize("model", ["desk", "llama-3"])
 @pytest.mark.parametrize("place", ["metadata", "litellm_metadata"])
 def test_what_a_client_claims_about_policies_is_stripped(
-    model: str, place: str, tmp_path: Path, start: Callable[[Path], Proxy]
+    call_type: str, model: str, place: str, tmp_path: Path, start: Callable[[Path], Proxy]
 ) -> None:
     claims = {"policy.id": "spoof", "policy": {"id": "spoof"}, "policy.features.hash": "spoof"}
-    metadata = {**claims, "_retroute": {"policy.id": "spoof"}, "requester_metadata": {**claims, "policy_number": "7"}}
-    data = start(exported(tmp_path)).send(model=model, messages=[], **{place: metadata})
+    copied = {"requester_metadata": {**claims, "policy_number": "7"}, "spend_logs_metadata": dict(claims)}
+    metadata = {**claims, "_retroute": {"policy.id": "spoof"}, **copied}
+    other = {"litellm_metadata": "metadata", "metadata": "litellm_metadata"}[place]
+    data = start(exported(tmp_path)).send(call_type, model=model, messages=[], **{place: metadata, other: dict(claims)})
     assert "spoof" not in repr(data)
     assert data[place]["requester_metadata"]["policy_number"] == "7"
 
@@ -249,9 +190,7 @@ def test_an_action_the_proxy_does_not_serve_is_never_chosen(
     tmp_path: Path, start: Callable[[Path], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = start(exported(tmp_path))
-    server = ModuleType("litellm.proxy.proxy_server")
-    server.llm_router = SimpleNamespace(get_model_names=lambda: ["desk", NAMES[1], NAMES[2]])  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, server.__name__, server)
+    monkeypatch.setitem(sys.modules, SERVER, serving("desk", *NAMES[1:]))
     assert proxy.send(**CHAT)["model"] == NAMES[1]
 
 
@@ -310,3 +249,233 @@ def test_odd_requests_pass(tmp_path: Path, start: Callable[[Path], Proxy]) -> No
     proxy = start(exported(tmp_path))
     assert proxy.send(model=None, metadata="text")["model"] is None
     assert proxy.send(model="desk", messages=[1, None], metadata=None)["model"] == "llama-3"
+
+
+# ------------------------------------------------------------------------------------------ what is left alone
+
+
+@pytest.mark.parametrize("call_type", ["aembedding", "atext_completion", "aimage_generation", "moderation", "arerank"])
+def test_only_conversations_are_routed(call_type: str, tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    proxy = start(exported(tmp_path))
+    data = proxy.send(call_type, model="desk", input=["a text"])
+    assert data == {"model": "desk", "input": ["a text"]}
+    assert proxy.headers(data) is None
+
+
+# ------------------------------------------------------------------------------------------------ virtual keys
+
+
+@pytest.mark.parametrize(
+    ("key", "taken"),
+    [
+        ({}, set(NAMES)),
+        ({"models": []}, set(NAMES)),
+        ({"models": ["desk"]}, set(NAMES)),
+        ({"models": ["all-proxy-models"]}, set(NAMES)),
+        ({"models": ["desk", NAMES[1], NAMES[2]]}, set(NAMES[1:])),
+        ({"models": ["desk", "org/*"]}, set(NAMES[1:])),
+        ({"models": ["desk", "cheap ones"]}, {NAMES[0]}),
+        ({"models": ["desk"], "team_models": ["desk", NAMES[2]]}, {NAMES[2]}),
+        ({"models": [*NAMES[:2]], "team_models": [*NAMES[1:]]}, {NAMES[1]}),
+        ({"models": ["all-team-models"], "team_models": ["desk", NAMES[0]]}, {NAMES[0]}),
+    ],
+)
+def test_a_virtual_key_gets_the_models_it_may_have(
+    key: dict[str, Any],
+    taken: set[str],
+    tmp_path: Path,
+    start: Callable[[Path], Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = {"cheap ones": [NAMES[0]], "others": [NAMES[1]]}
+    server = serving("desk", *NAMES, get_model_access_groups=lambda: groups)
+    monkeypatch.setitem(sys.modules, SERVER, server)
+    proxy = start(exported(tmp_path, epsilon=1.0))
+    seen = Counter()
+    for _ in range(80):  # missing one of three drawn evenly: 3 (2/3)^80, once in 10^13
+        data = proxy.send(key=SimpleNamespace(**key), **CHAT)
+        said = data["metadata"]["_retroute"]
+        assert set(json.loads(said["policy.candidates"])) == taken
+        assert said["policy.propensity"] == pytest.approx(1 / len(taken))
+        seen[data["model"]] += 1
+    assert set(seen) == taken
+
+
+def test_a_star_in_the_proxys_models_serves_all_it_matches(
+    tmp_path: Path, start: Callable[[Path], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, SERVER, serving("desk", "org/*"))
+    proxy = start(exported(tmp_path, epsilon=1.0))
+    assert {proxy.send(**CHAT)["model"] for _ in range(60)} == set(NAMES[1:])
+
+
+# ---------------------------------------------------------------------------------------------- failing actions
+
+
+def test_an_action_whose_calls_fail_is_set_aside(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    proxy = start(exported(tmp_path))
+    for _ in range(Breaker.FAILURES):
+        assert proxy.send(**CHAT)["model"] == NAMES[0]
+        proxy.answered(NAMES[0], 503)
+    data = proxy.send(**CHAT)
+    assert (data["model"], data["metadata"]["_retroute"]["policy.propensity"]) == (NAMES[1], 1.0)
+    assert json.loads(data["metadata"]["_retroute"]["policy.candidates"]) == list(NAMES[1:])
+    export(write(tmp_path / "policy", version="v2", revision=2), tmp_path / "out", "desk")
+    proxy.look_again()
+    assert proxy.send(**CHAT)["model"] == NAMES[1]  # a new policy does not forget it
+    proxy.answered(NAMES[0])
+    assert proxy.send(**CHAT)["model"] == NAMES[0]
+
+
+def test_requests_that_are_at_fault_themselves_do_not_count(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    proxy = start(exported(tmp_path))
+    for status in (400, 413, 422) * Breaker.FAILURES:
+        proxy.answered(NAMES[0], status)
+    assert proxy.send(**CHAT)["model"] == NAMES[0]
+
+
+def test_odd_outcomes_are_borne(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    told = start(exported(tmp_path)).handler.told
+    for kwargs in (None, {}, {"litellm_params": 3}, {"litellm_params": {"metadata": {"model_group": ["x"]}}}):
+        told(kwargs, "failed")
+
+
+# ---------------------------------------------------------------------------------------- bad policies at a reload
+
+
+def replaced(policy: Path, **changes: Any) -> None:
+    path = policy / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def not_a_number(policy: Path) -> None:
+    np.savez(policy / "weights.npz", values=np.array([1.0, np.nan, 0.0]))
+    import hashlib
+
+    digest = hashlib.sha256((policy / "weights.npz").read_bytes()).hexdigest()
+    files = json.loads((policy / "manifest.json").read_text(encoding="utf-8"))["files"]
+    replaced(policy, files=files | {"weights.npz": f"sha256:{digest}"})
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "newer schema": (lambda policy: replaced(policy, schema="policy-bundle/2"), "not of schema policy-bundle/1"),
+    "wrong hash": (lambda policy: (policy / "runtime.py").write_text("pass"), "sha256 differs"),
+    "unknown action": (lambda policy: replaced(policy, actions=["a", "b", "c", "d"]), "must have shape"),
+    "action the proxy lacks": (
+        lambda policy: write(policy, actions=(*NAMES, "new"), revision=3),
+        "serves no model named new",
+    ),
+    "NaN weights": (not_a_number, "not finite"),
+    "expired": (lambda policy: replaced(policy, expires_at="2026-01-01T00:00:00Z"), "has expired"),
+    "older": (lambda policy: replaced(policy, revision=1), "revision 1 is older than 2; a rollback is a new revision"),
+    "another virtual model": (
+        lambda policy: write(policy, service="other", revision=3),
+        "it answers to the model name other, not desk",
+    ),
+    "an orchestrator": (
+        lambda policy: write(policy, actions=("plan", "STOP"), revision=3, script=("plan", "STOP"), incumbent="plan"),
+        "a proxy sees single calls only",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_policy_is_refused_with_one_line_and_the_last_good_one_stays(
+    case: str,
+    tmp_path: Path,
+    start: Callable[[Path], Proxy],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, SERVER, serving("desk", *NAMES))
+    proxy = start(exported(tmp_path, version="good", revision=2))
+    breaking, told = BAD[case]
+    write(tmp_path / "out" / "policy", version="bad", revision=3)
+    breaking(tmp_path / "out" / "policy")
+    caplog.set_level(logging.INFO, "retroute.policy_router")
+    caplog.clear()
+    for _ in range(3):
+        proxy.look_again()
+        data = proxy.send(**CHAT)
+        assert data["metadata"]["_retroute"]["policy.version"] == "good"
+        assert data["model"] == NAMES[0]
+    (line,) = caplog.messages
+    assert "version good stays" in line
+    assert told in line
+    assert "\n" not in line
+
+
+def test_a_policy_signed_by_another_is_refused(
+    tmp_path: Path, start: Callable[[Path], Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    keys = [Ed25519PrivateKey.generate() for _ in range(2)]
+    for name, key in zip(("ours", "theirs"), keys, strict=True):
+        pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        (tmp_path / f"{name}.pem").write_bytes(pem)
+    out = exported(tmp_path)
+    public = keys[0].public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    (out / "policy_key.pem").write_bytes(public)
+    sign(out / "policy", tmp_path / "ours.pem")
+    proxy = start(out)
+    assert proxy.send(**CHAT)["model"] == NAMES[0]
+    write(out / "policy", version="v2", revision=2)
+    sign(out / "policy", tmp_path / "theirs.pem")
+    proxy.look_again()
+    assert proxy.send(**CHAT)["metadata"]["_retroute"]["policy.version"] == "v1"
+    assert "not a signature of this manifest.json" in caplog.messages[-1]
+
+
+def test_without_a_good_policy_at_the_start_the_incumbent_answers_until_there_is_one(
+    tmp_path: Path, start: Callable[[Path], Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    out = exported(tmp_path, expires_at="2026-01-01T00:00:00Z")
+    proxy = start(out)
+    assert proxy.send(**CHAT)["model"] == "desk"
+    assert caplog.messages == ["no policy, the incumbent answers: the policy has expired"]
+    write(out / "policy")
+    proxy.look_again()
+    assert proxy.send(**CHAT)["model"] == NAMES[0]
+
+
+def test_a_model_that_the_proxy_no_longer_serves_is_named_once(
+    tmp_path: Path, start: Callable[[Path], Proxy], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = start(exported(tmp_path))
+    monkeypatch.setitem(sys.modules, SERVER, serving("desk", *NAMES[1:]))
+    for _ in range(3):
+        proxy.look_again()
+        assert proxy.send(**CHAT)["model"] == NAMES[1]
+    assert caplog.messages == ["the proxy serves no model named llama-3: left out"]
+
+
+def test_if_nothing_it_may_choose_is_served_the_virtual_model_answers(
+    tmp_path: Path, start: Callable[[Path], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, SERVER, serving("desk", "another"))
+    assert start(exported(tmp_path)).send(**CHAT)["model"] == "desk"
+
+
+def test_a_policy_of_an_earlier_release_is_served_without_a_breaker(
+    tmp_path: Path, start: Callable[[Path], Proxy]
+) -> None:
+    out = exported(tmp_path)
+    proxy = start(out)
+    proxy.handler.runtime = SimpleNamespace(
+        Router=SimpleNamespace(load=lambda folder: Router.load(folder)), attributes=proxy.handler.runtime.attributes
+    )
+    proxy.handler.breaker = None
+    write(out / "policy", version="v2", revision=2)
+    proxy.look_again()
+    assert proxy.send(**CHAT)["metadata"]["_retroute"]["policy.version"] == "v2"
+    proxy.answered(NAMES[0], 503)
+
+
+def test_the_policy_folder_may_be_gone(tmp_path: Path, start: Callable[[Path], Proxy]) -> None:
+    out = exported(tmp_path)
+    proxy = start(out)
+    shutil.rmtree(out / "policy")
+    proxy.look_again()
+    assert proxy.send(**CHAT)["model"] == NAMES[0]

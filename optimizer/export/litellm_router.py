@@ -99,6 +99,8 @@ class PolicyRouter(CustomLogger):
         last = self.router
         if last is None:
             return ""
+        if router.virtual_model != last.virtual_model:
+            return f"it answers to the model name {router.virtual_model}, not {last.virtual_model}"
         if router.policy_id == last.policy_id and router.revision < last.revision:
             return f"revision {router.revision} is older than {last.revision}; a rollback is a new revision"
         actions = router.model.actions
@@ -151,7 +153,8 @@ class PolicyRouter(CustomLogger):
             return  # nothing that it may choose is served: the virtual model's own deployment answers
         flat = self.runtime.attributes(decision, requested_model=requested)
         # Nested, so that providers that forward plain text metadata (Vertex labels) do not see it.
-        requester = metadata["requester_metadata"] = dict(metadata.get("requester_metadata") or ())
+        given = metadata.get("requester_metadata")
+        requester = metadata["requester_metadata"] = {**given} if isinstance(given, Mapping) else {}
         requester["policy"] = {
             key.removeprefix("policy."): value
             for key, value in flat.items()
