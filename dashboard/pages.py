@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.views import health, orchestration, routing, verdict
+from dashboard.views import evidence, frontier, health, orchestration, plan, routing, verdict
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
     ),
     "Evidence": (
         Page("Suggested routing", "routing", routing.page),
-        # Page("Evidence", "evidence", evidence.page),
-        # Page("Frontier", "frontier", frontier.page),
+        Page("Evidence", "evidence", evidence.page),
+        Page("Frontier", "frontier", frontier.page),
         # Page("Estimators", "estimators", estimators.page),
         # Page("Segments and rules", "segments", segments.page),
-        # Page("Exploration plan", "plan", plan.page),
+        Page("Exploration plan", "plan", plan.page),
     ),
 }
 

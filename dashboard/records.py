@@ -53,6 +53,9 @@ class Figure:
         return self.value, -math.inf if low is None else low, math.inf if high is None else high
 
 
+_UNKNOWN = Figure(None, None, None, None, reason="the run does not say")
+
+
 @dataclass(frozen=True)
 class PolicyRow:
     policy: Role
@@ -110,6 +113,8 @@ class FrontierPoint:
     cost: Figure
     quality: Figure
     chosen: bool
+    latency: Figure = _UNKNOWN
+    """Unknown in runs from before it was kept."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +337,11 @@ def _verdict(service: str, run_id: str, data: Json) -> ServiceVerdict:
         points=tuple(_point(point) for point in data["points"]),
         frontier=tuple(
             FrontierPoint(
-                str(row["label"]), figure(row["cost_usd_per_1k"]), figure(row["quality"]), bool(row.get("chosen"))
+                str(row["label"]),
+                figure(row["cost_usd_per_1k"]),
+                figure(row["quality"]),
+                bool(row.get("chosen")),
+                figure(row.get("latency_s")),
             )
             for row in data.get("frontier") or ()
         ),
@@ -414,19 +423,21 @@ def _point(data: Json) -> Point:
 
 
 def _rules(data: Json) -> RulesOfThumb:
-    rows = tuple(
-        RuleRow(
-            rules.words(row),
-            str(row["action"]),
-            float(row["share"]),
-            str(row["today"]),
-            float(row["today_share"]),
-            float(row["agreement"]),
-        )
-        for row in data["rules"]
-    )
+    rows = tuple(rule(row) for row in data["rules"])
     return RulesOfThumb(
         rows, float(data["fidelity"]), figure(data["savings_usd_per_1k"]), figure(data["quality_change"])
+    )
+
+
+def rule(row: Json) -> RuleRow:
+    """The record of one rule of a suggestion."""
+    return RuleRow(
+        rules.words(row),
+        str(row["action"]),
+        float(row["share"]),
+        str(row["today"]),
+        float(row["today_share"]),
+        float(row["agreement"]),
     )
 
 

@@ -16,15 +16,17 @@ Legend: n decisions, a actions of the log, k actions that were learned.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from optimizer import kept_scores
+from optimizer import kept_scores, runs
 from optimizer.choosing import Choice, choose
 from optimizer.choosing import score as scored
 from optimizer.dataset import Bools, Floats
@@ -228,3 +230,28 @@ def at_price_json(found: AtPrice) -> dict[str, Any]:
 def grid(value_usd: float) -> tuple[float, ...]:
     """Prices to choose among, around the run's own: from a thirtieth to thirty times, eight a decade."""
     return tuple(value_usd * 10 ** (step / 8) for step in range(-12, 13)) if math.isfinite(value_usd) else ()
+
+
+def toml_key(service: str) -> str:
+    """A service's name as a key of retroute.toml, quoted where it must be."""
+    if service and all(character.isascii() and (character.isalnum() or character in "-_") for character in service):
+        return service
+    return json.dumps(service, ensure_ascii=False)
+
+
+def kept_in(run: Path, service: str) -> Kept | None:
+    """The scores that a run folder keeps of a service; None where it keeps none.
+
+    Raises ValueError, KeyError, OSError or PolarsError for files that are not as expected.
+    """
+    kinds: tuple[runs.Kept, ...] = ("price_scores", "judged_scores", "judging_expected")
+    files = [run / runs.kept_name(service, kind) for kind in kinds]
+    if not all(file.is_file() for file in files):
+        return None
+    training, verdicts, evidence = (
+        json.loads((run / name).read_text(encoding="utf-8"))
+        for name in ("training.json", "verdicts.json", runs.kept_name(service, "evidence"))
+    )
+    limits = Limits(**verdicts["services"][service]["limits"])
+    tables = (pl.read_parquet(file) for file in files)
+    return read(*tables, training[service], evidence["scores"], limits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.dataset import Floats, Ints
-from optimizer.evidence import MAX_UNSUPPORTED, MIN_EFFECTIVE, Evaluation, Outcome
+from optimizer.evidence import MAX_UNSUPPORTED, MIN_EFFECTIVE, Evaluation, Outcome, Refused
 from optimizer.gate import Limits
 from optimizer.learners import Candidate
 from optimizer.mixtures import largest_certain
@@ -18,6 +18,7 @@ from optimizer.rewards import RewardSpec
 
 SIMPLER_WITHIN = 0.005
 """However uncertain the difference is: a simpler candidate may cost at most half a point of quality."""
+_UNKNOWN = Refused("not estimated")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Scored:
     """(n, a) what it does on the choosing rows."""
     late: bool = False
     """It breaks the latency limit."""
+    latency_s: Outcome = _UNKNOWN
 
     @property
     def utility(self) -> float:
@@ -118,6 +120,7 @@ def score(
         evaluation.effective(policy),
         policy,
         late,
+        evaluation.value("latency_s", policy),
     )
 
 

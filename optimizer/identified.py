@@ -8,7 +8,8 @@ evidence-SERVICE.json, written by `evaluate` from what judging has computed anyw
     actions         names
     segments        [{name, kind ("rule" | "today" | "segment" | "step"), rows, cells: [{action, logged, today_share,
                     policy_share, unsupported_share, least, effective}]}]; see `segments`
-    needed          {effective, probability, top_share}: what the gate asks for
+    needed          {effective, probability, top_share}: what the gate asks for; {cell}: effective decisions below which
+                    no interval about them alone is given
     propensities    [{origin, low, high, decisions}]: of the taken action, in twenty equal parts of [0, 1]
     calibration     [{origin, low, high, pairs, expected, taken}]: of every action, in ten
     weights         {largest: [{trace_id, action, weight}], tail: [{share, holds}], counts: [{low, high, decisions}],
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from optimizer import evidence
 from optimizer.dataset import MIN_PROPENSITY, Bools, Floats, Ints, LoggedDataset
 from optimizer.drift import Drift
 from optimizer.evidence import Evaluation
@@ -98,7 +100,12 @@ def finite_json(value: Any) -> Any:
 
 def needed() -> dict[str, float]:
     """What the gate asks of the evidence."""
-    return {"effective": MIN_EFFECTIVE, "probability": MIN_PROPENSITY, "top_share": MAX_TOP_SHARE}
+    return {
+        "effective": MIN_EFFECTIVE,
+        "cell": evidence.MIN_EFFECTIVE,
+        "probability": MIN_PROPENSITY,
+        "top_share": MAX_TOP_SHARE,
+    }
 
 
 def segments(
@@ -260,12 +267,12 @@ def labels(actions: Ints, quality: Floats, judge: Floats, names: Sequence[str]) 
 def _sensitivity(evaluation: Evaluation, policy: Floats | None, limits: Limits, gamma: float | None) -> dict[str, Any]:
     said: dict[str, Any] = {"why": None, "threshold": -limits.quality_margin, "tipping": gamma, "most": MOST_GAMMA}
     said["at"] = []
-    evidence = evaluation.outcomes["quality"]
+    quality = evaluation.outcomes["quality"]
     if policy is None:
         return {**said, "why": "nothing is suggested"}
     if evaluation.data.propensities_logged:
         return {**said, "why": "the probabilities were logged by what drew the actions: nothing hidden moved a choice"}
-    if np.isnan(evidence.outcome).all() or np.isnan(evidence.model).any():
+    if np.isnan(quality.outcome).all() or np.isnan(quality.model).any():
         return {**said, "why": "too few decisions have a score"}
-    said["at"] = [asdict(change_bounds(evidence, policy, one, confidence=limits.confidence)) for one in GAMMAS]
+    said["at"] = [asdict(change_bounds(quality, policy, one, confidence=limits.confidence)) for one in GAMMAS]
     return said

@@ -401,7 +401,8 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
             checks.keep_steps(home, folder, name, own, judged[name])
             frames.append(frame)
             runs.write_json(folder / runs.kept_name(name, "evidence"), judged[name].pop("evidence"))
-            kept = steps_plan_json(judged[name], run_id=folder.name, point=learned["point"])
+            among, point = learned["actions"], learned["point"]
+            kept = steps_plan_json(judged[name], run_id=folder.name, point=point, actions=among)
             runs.write_json(folder / runs.kept_name(name, "plan"), kept)
             continue
         with one_thread():

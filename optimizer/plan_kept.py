@@ -3,18 +3,21 @@
 plan-SERVICE.json, written by `evaluate`: {format, unit, exploration, labels}. `exploration` is what `retroute plan
 --json` says of the service, and so is `labels` of `--labels`, without its list of traces but with `drawn` (action ->
 decisions to have scored) and `budgets` (what other numbers of scores buy: [{budget, half_width}]). For a service that
-decides step by step the unit is "trace", `labels` null, and `exploration` has the sentence of the verdict.
+decides step by step the unit is "trace", `labels` null, and `exploration` has the sentence of the verdict; `actions`
+are those among which a step is drawn, and `drawn` the chance of that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from optimizer.export.experiment import DRAWN
+from optimizer.logged import OTHER
 from optimizer.planned import Question, labels_of
 from optimizer.sizing import judged
 
@@ -30,7 +33,7 @@ def plan_json(question: Question, exploration: Mapping[str, Any]) -> dict[str, A
     return {"format": FORMAT, "unit": unit, "exploration": dict(exploration), "labels": labels}
 
 
-def steps_plan_json(said: Mapping[str, Any], *, run_id: str, point: str) -> dict[str, Any]:
+def steps_plan_json(said: Mapping[str, Any], *, run_id: str, point: str, actions: Sequence[str]) -> dict[str, Any]:
     """The contents of the file for a service that decides step by step; said: its part of verdicts.json."""
     decided = said["plan"] is None
     exploration = {
@@ -43,7 +46,15 @@ def steps_plan_json(said: Mapping[str, Any], *, run_id: str, point: str) -> dict
         "steps": said["plan"],
         "refused": None,
     }
-    return {"format": FORMAT, "unit": "trace", "exploration": exploration, "labels": None}
+    among = [name for name in actions if name != OTHER]
+    return {
+        "format": FORMAT,
+        "unit": "trace",
+        "exploration": exploration,
+        "labels": None,
+        "actions": among,
+        "drawn": DRAWN,
+    }
 
 
 def _labels(question: Question) -> dict[str, Any]:

@@ -171,6 +171,7 @@ def frontier_json(found: Sequence[Scored], chosen: str | None) -> list[dict[str,
             "label": scored.candidate.label,
             "cost_usd_per_1k": estimate_json(scaled(scored.cost_usd, 1000)),
             "quality": estimate_json(scored.quality),
+            "latency_s": estimate_json(scored.latency_s),
             "chosen": scored.candidate.label == chosen,
         }
         for scored in found

@@ -284,6 +284,7 @@ def _score(
         evaluation.effective_episodes(chooser, policy),
         policy,
         late,
+        outcomes["latency_s"],
     )
 
 
