@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -21,11 +22,13 @@ from ingest.lake import Lake
 from ingest.options import ConverterOptions
 from ingest.pricing import Price
 from optimizer import bundle, runs
+from optimizer.rollout.arms import SCHEMA
 from optimizer.runtime import Decision, Model, Router
 
 SERVICE = "assistant"
 MODELS = ("small", "large")
-PRICES = (Price("small", 1.0, 1.0), Price("large", 10.0, 10.0))
+USD = {"small": 1.0, "large": 10.0}
+"""Of a million tokens."""
 SETTINGS = """
 [services.assistant]
 incumbent = "large"
@@ -87,9 +90,15 @@ class App:
     seconds: Mapping[str, float] = field(default_factory=lambda: {"small": 0.5, "large": 1.0})
     rng: random.Random = field(default_factory=lambda: random.Random(3))
     asked: int = 0
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    """What arrived, as rows of `arms.SCHEMA`, with the version that decided."""
+    stores: bool = True
+    """Whether spans go through the real ingest."""
 
     def __post_init__(self) -> None:
-        Lake.open(self.home, write=True).close()
+        if self.stores:
+            Lake.open(self.home, write=True).close()
+        (self.home / "home.json").write_text('{"format": 1}')
         (self.home / "retroute.toml").write_text(SETTINGS)
 
     def router(self) -> Router:
@@ -97,7 +106,7 @@ class App:
         return Router.load(self.bundle / "policy", draw=self.rng.random)
 
     def serve(self, requests: int, *, lost: float = 0.0, turns: int = 1, scored: float = 1.0) -> list[Decision]:
-        """Route requests and store their spans; `lost` is the share of the policy's own that never arrive."""
+        """Route requests and send their spans; `lost` is the share of the policy's own that never arrive."""
         exporter, provider = InMemorySpanExporter(), TracerProvider(resource=Resource({"service.name": SERVICE}))
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         tracer, router, decisions = provider.get_tracer("app"), self.router(), []
@@ -110,28 +119,56 @@ class App:
                 decisions.append(decision)
                 if decision.arm == "treatment" and self.rng.random() < lost:
                     continue
-                self._span(tracer, decision, session, self.rng.random() < scored)
-        log = wal.Wal(self.home / "wal")
-        log.write(
-            [wal.Record("traces", "protobuf", 1, encode_spans(exporter.get_finished_spans()).SerializeToString())]
-        )
-        log.close()
-        converter.run(self.home, ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=PRICES), lambda: True)
+                self._answer(tracer, decision, session, self.rng.random() < scored)
+        if self.stores:
+            store(self.home, exporter)
         return decisions
 
-    def _span(self, tracer: Any, decision: Decision, session: str, scored: bool) -> None:
+    def arrived(self, version: str, since_ns: int) -> pl.DataFrame:
+        """What a look finds in the lake."""
+        rows = [row for row in self.sent if row["version"] == version and row["time_ns"] >= since_ns]
+        return pl.DataFrame(rows, schema={**SCHEMA, "version": pl.String}).drop("version")
+
+    def _answer(self, tracer: Any, decision: Decision, session: str, scored: bool) -> None:
+        tokens = 100 + self.rng.randrange(200)
+        took = round(self.seconds[decision.action] * (0.5 + self.rng.random()) * 1e9)
+        quality = float(self.rng.random() < self.right[decision.action]) if scored else None
         facts = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": decision.action,
-            "gen_ai.usage.input_tokens": 100 + self.rng.randrange(200),
+            "gen_ai.usage.input_tokens": tokens,
             "gen_ai.usage.output_tokens": 50,
             "gen_ai.conversation.id": session,
         }
         start = time.time_ns()
         span = tracer.start_span("chat", attributes=facts | decision.attributes(), start_time=start)
         if scored:
-            value = float(self.rng.random() < self.right[decision.action])
-            result = {"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": value}
+            result = {"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": quality}
             span.add_event("gen_ai.evaluation.result", result)
-        took = self.seconds[decision.action] * (0.5 + self.rng.random())
-        span.end(end_time=start + round(took * 1e9))
+        span.end(end_time=start + took)
+        self.sent.append(
+            {
+                "trace_id": f"{span.get_span_context().trace_id:032x}",
+                "session": session,
+                "time_ns": start,
+                "arm": decision.arm,
+                "reason": decision.reason,
+                "action": decision.action,
+                "revision": decision.revision,
+                "shadow": decision.shadow or None,
+                "cost_usd_per_1k": (tokens + 50) * USD[decision.action] / 1e3,
+                "quality": quality,
+                "latency_s": took / 1e9,
+                "version": decision.version,
+            }
+        )
+
+
+def store(home: Path, exporter: InMemorySpanExporter) -> None:
+    """What a collector does with the spans."""
+    body = encode_spans(exporter.get_finished_spans()).SerializeToString()
+    log = wal.Wal(home / "wal")
+    log.write([wal.Record("traces", "protobuf", 1, body)])
+    log.close()
+    prices = tuple(Price(name, usd, usd) for name, usd in USD.items())
+    converter.run(home, ConverterOptions(quiet_s=0.0, commit_s=0.0, prices=prices), lambda: True)

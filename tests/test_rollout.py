@@ -7,17 +7,31 @@ import json
 from pathlib import Path
 
 import pytest
+from polars.testing import assert_frame_equal
 from rollout_world import SERVICE, App, judged_run
 
 from ingest.errors import UsageError, WorkError
 from optimizer import config, rollout, runs
-from optimizer.rollout import Rollout, state
+from optimizer.rollout import Rollout, reading, state
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> App:
+def stored(tmp_path: Path) -> App:
+    """Its spans go through the real ingest."""
     judged_run(tmp_path, "r1")
     return App(tmp_path, tmp_path / "bundle")
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    """A look finds what was sent without a lake, which takes seconds: `test_a_look_finds_what_was_sent` says that both
+    are the same."""
+    judged_run(tmp_path, "r1")
+    app = App(tmp_path, tmp_path / "bundle", stores=False)
+    monkeypatch.setattr(
+        reading, "decisions", lambda _home, _settings, _service, _policy, version, since: app.arrived(version, since)
+    )
+    return app
 
 
 def begin(app: App, percent: float = 0.0) -> Rollout:
@@ -34,50 +48,54 @@ def metric(found: Rollout, name: str) -> dict:
     return next(one for one in found.monitor["metrics"] if one["metric"] == name)
 
 
-def test_a_good_policy_goes_from_shadow_to_full_and_back(app: App) -> None:
+def test_a_good_policy_goes_from_shadow_to_full_and_back(stored: App) -> None:
+    app = stored
     # Shadow: the incumbent answers, and each decision says what the policy would have done.
     assert (begin(app).stage, app.router().canary) == ("shadow", 0.0)
     decisions = app.serve(150)
     assert {(one.arm, one.action, one.propensity, one.shadow) for one in decisions} == {
         ("control", "large", 1.0, "small")
     }
-    seen = look(app).monitor
-    assert seen is not None
-    assert seen["shadow"] == {"decisions": 150, "changed": 150, "actions": {"small": 150}}
-    assert (seen["arms"]["treatment"]["decisions"], seen["arms"]["control"]["decisions"]) == (0, 150)
-    assert (seen["ratio"]["expected"], seen["ratio"]["seen"], seen["ratio"]["ok"]) == (0.0, 0.0, True)
 
     # Canary: 20 % of sessions, both arms compared.
     found = rollout.advance(app.home, SERVICE, by="ann", percent=20, why="runs").rollout
     assert (found.stage, found.percent, found.revision) == ("canary", 20, 3)
+    seen = found.monitor
+    assert seen is not None
+    assert seen["shadow"] == {"decisions": 150, "changed": 150, "actions": {"small": 150}}
+    assert (seen["arms"]["treatment"]["decisions"], seen["arms"]["control"]["decisions"]) == (0, 150)
+    assert (seen["ratio"]["expected"], seen["ratio"]["seen"], seen["ratio"]["ok"]) == (0.0, 0.0, True)
     decisions = app.serve(800)
     treated = sum(one.arm == "treatment" for one in decisions)
-    found = look(app)
-    assert found.monitor is not None
-    assert found.monitor["arms"]["treatment"]["decisions"] == treated
-    assert found.monitor["arms"]["control"]["decisions"] == 800 - treated + 150
+
+    # Full: everyone, and exploration stays.
+    found = rollout.advance(app.home, SERVICE, by="ann", percent=100).rollout
+    assert (found.stage, app.router().canary, app.router().model.epsilon) == ("full", 1.0, 0.05)
+    assert runs.active(app.home) == {SERVICE: "r1"}
+    seen = found.monitor
+    assert seen is not None
+    assert seen["arms"]["treatment"]["decisions"] == treated
+    assert seen["arms"]["control"]["decisions"] == 800 - treated + 150
     cost = metric(found, "cost_usd_per_1k")
     assert cost["difference"]["kind"] == "asymptotic anytime-valid"
     # small takes 95 % + 2.5 % of treatment at a tenth of the price: (0.975 * 0.25 + 0.025 * 2.5 - 2.5) USD per 1,000
     assert cost["difference"]["low"] <= -2.19 <= cost["difference"]["high"] < 0
     assert metric(found, "quality")["difference"]["kind"] == "anytime-valid"
     assert metric(found, "latency_s")["difference"]["high"] < 0
-    assert not any(one["crossed"] for one in found.monitor["metrics"])
-    assert metric(found, "cost_usd_per_1k")["predicted"]["of"] == "the estimate"
+    assert not any(one["crossed"] for one in seen["metrics"])
+    assert cost["predicted"]["of"] == "the estimate"
     assert metric(found, "latency_s")["predicted"] is None
     assert [point["metric"] for point in found.timeline[-3:]] == ["cost_usd_per_1k", "quality", "latency_s"]
-
-    # Full: everyone, and exploration stays.
-    found = rollout.advance(app.home, SERVICE, by="ann", percent=100).rollout
-    assert (found.stage, app.router().canary, app.router().model.epsilon) == ("full", 1.0, 0.05)
     assert {one.arm for one in app.serve(40)} == {"treatment"}
-    assert look(app).monitor["ratio"]["ok"]  # type: ignore[index]
-    assert runs.active(app.home) == {SERVICE: "r1"}
 
     # Back: there was no policy before, so the incumbent is alone.
     found = rollout.rollback(app.home, SERVICE, by="bob", why="odd answers").rollout
     assert (found.stage, found.restored, found.percent, found.revision) == ("rolled_back", None, 0.0, 5)
-    assert {(one.action, one.reason) for one in app.serve(20)} == {("large", "disabled")}
+    assert found.monitor is not None
+    assert found.monitor["arms"]["treatment"]["decisions"] == treated + 40
+    assert found.monitor["ratio"]["ok"]
+    alone = app.router().decide({"messages": "hello"})
+    assert (alone.action, alone.reason) == ("large", "disabled")
     with pytest.raises(UsageError, match="nothing to roll back"):
         rollout.rollback(app.home, SERVICE, by="bob")
     with pytest.raises(UsageError, match="cannot go on"):
@@ -92,18 +110,26 @@ def test_a_good_policy_goes_from_shadow_to_full_and_back(app: App) -> None:
     ]
     log = [json.loads(line) for line in (app.home / "rollouts" / "log.jsonl").read_text().splitlines()]
     assert [(line["action"], line["by"], line["stage"]) for line in log] == [
-        ("start", "ann", "shadow"), ("advance", "ann", "canary"), ("advance", "ann", "full"),
+        ("start", "ann", "shadow"),
+        ("advance", "ann", "canary"),
+        ("advance", "ann", "full"),
         ("rollback", "bob", "rolled_back"),
-    ]  # fmt: skip
+    ]
 
     # The next policy finds in the history what was predicted of this one and what came out.
     judged_run(app.home, "r2")
     (past,) = rollout.start(app.home, SERVICE, by="ann").rollout.history
     assert (past["version"], past["stage"], past["why"]) == ("r1", "rolled_back", "odd answers")
-    assert past["predicted"]["cost_usd_per_1k"] == {
-        "value": -1.6, "low": -2.0, "high": -1.2, "kind": "asymptotic", "forecast": None,
-    }  # fmt: skip
+    cost = past["predicted"]["cost_usd_per_1k"]
+    assert (cost["value"], cost["low"], cost["high"], cost["kind"]) == (-1.6, -2.0, -1.2, "asymptotic")
     assert [one["difference"] is not None for one in past["realised"]] == [True, True, True]
+
+
+def test_a_look_finds_what_was_sent(stored: App) -> None:
+    begin(stored, percent=50)
+    stored.serve(60, turns=2, scored=0.5)
+    found = reading.decisions(stored.home, config.load(stored.home), SERVICE, SERVICE, "r1", 0)
+    assert_frame_equal(found, stored.arrived("r1", 0).sort("time_ns", "trace_id"))
 
 
 def test_a_harmful_policy_is_rolled_back_to_the_one_before_without_anybody(app: App) -> None:

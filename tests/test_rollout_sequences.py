@@ -94,7 +94,7 @@ def test_a_difference_of_costs_stays_inside_at_all_looks(share: float) -> None:
     inside = 0
     for seed in range(PATHS):
         y, treated, shares, truth = costs(2_000, share, seed)
-        inside += all(found.low <= truth <= found.high for found in looks(y, treated, shares, difference, 20))
+        inside += all(found.low <= truth <= found.high for found in looks(y, treated, shares, difference, 50))
     assert inside / PATHS >= LEAST
 
 
