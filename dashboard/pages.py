@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.views import evidence, frontier, health, orchestration, plan, routing, verdict
+from dashboard.views import evidence, frontier, health, orchestration, plan, routing, traces, verdict
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
     "Your app": (
         Page("Data health", "health", health.page),
         # Page("Spend", "spend", spend.page),
-        # Page("Traces", "traces", traces.page),
+        Page("Traces", "traces", traces.page),
         Page("Agent flow", "flow", orchestration.page),
         # Page("Quality signals", "quality", quality.page),
     ),
