@@ -27,6 +27,7 @@ QUERIES = (
     "decision_spans",
     "echoed_responses",
     "estimated_tokens",
+    "fallbacks",
     "health_batches",
     "health_by_service",
     "instrumentations",

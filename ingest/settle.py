@@ -230,6 +230,6 @@ def _status(span: TraceSpan, facts: LlmFacts, others: Sequence[TraceSpan]) -> st
 
 
 def _priced(facts: LlmFacts, span: TraceSpan, prices: Prices) -> Cost:
-    if (facts.input_tokens, facts.output_tokens) == (None, None) and (span.failed or facts.error_type):
+    if facts.input_tokens is None and not facts.output_tokens and (span.failed or facts.error_type):
         return Cost(None, "failed without usage")
     return prices.cost(usage_of(facts, span.start_ns or None))

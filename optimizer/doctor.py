@@ -22,6 +22,8 @@ SHOWN = 10
 
 _FEW_SCORES = 0.05
 _MUCH_SKEW = 0.99
+_MANY_FALLBACKS = 0.2
+"""Of an action's calls."""
 
 
 @dataclass(frozen=True)
@@ -201,17 +203,20 @@ def features(lake: Lake) -> Finding:
     """Whether the features that the router logged are those that training computes from the recorded prompt."""
     logged = lake.query("logged_features", most=FEATURES_CHECKED)
     # An orchestrator decides by the task, which is not the prompt of the agents' calls beside its decisions.
-    logged = logged.filter(~pl.col("logged").map_elements(_of_steps, pl.Boolean))
+    logged = logged.filter(~pl.col("logged").fill_null("").map_elements(_of_steps, pl.Boolean))
     if logged.is_empty():
         return Finding("features", "no decision carries logged features beside its prompt", False)
     agree = logged.with_columns(
-        agrees=pl.Series([_agrees(row) for row in logged.iter_rows(named=True)], dtype=pl.Boolean)
+        instrumentation=pl.concat_str(
+            pl.col("scope").fill_null(""), pl.col("scope_version").fill_null(""), separator=" "
+        ).str.strip_chars(),
+        agrees=pl.Series([_agrees(row) for row in logged.iter_rows(named=True)], dtype=pl.Boolean),
     )
     share = float(agree["agrees"].mean() or 0.0)  # type: ignore[arg-type]
     rows = (
-        agree.group_by("service", "policy_id", "policy_version")
+        agree.group_by("service", "instrumentation", "policy_id", "policy_version")
         .agg(pl.len().alias("decisions"), pl.col("agrees").mean().round(4).alias("agree"))
-        .sort("service", "policy_id", "policy_version")
+        .sort("service", "instrumentation", "policy_id", "policy_version")
         .to_dicts()
     )
     says = f"{share:.1%} of {len(logged)} decisions have features that agree with the logged ones"
@@ -221,8 +226,33 @@ def features(lake: Lake) -> Finding:
         "features",
         says,
         True,
-        "The recorded prompt is not the one that was routed (cut, redacted, changed on the way), or the router runs "
-        "other rules: then export the policy again. Training uses the logged features meanwhile.",
+        "The recorded prompt is not the one that was routed (cut, redacted, changed on the way, or sent without its "
+        "tools), or the router runs other rules: then export the policy again. Training uses the logged features "
+        "meanwhile.",
+        rows,
+    )
+
+
+def fallbacks(lake: Lake) -> Finding:
+    """Calls that another model answered than the one that was chosen: for the policy's choice they count in full, with
+    the quality and the cost that the two had together."""
+    rows = lake.query("fallbacks").to_dicts()
+    if not rows:
+        return Finding("fallbacks", "every routed call was answered by the model that was chosen", False)
+    calls = sum(int(row["calls"]) for row in rows)
+    routed = {(row["service"], row["action"]): int(row["routed"]) for row in rows}
+    share = max(
+        sum(int(row["calls"]) for row in rows if (row["service"], row["action"]) == one) / count
+        for one, count in routed.items()
+    )
+    return Finding(
+        "fallbacks",
+        f"{calls:,} routed calls were answered by another model than the chosen one; each counts as an outcome of the "
+        "choice, with all it cost",
+        share >= _MANY_FALLBACKS,
+        "Look at why the model fails: what is learned of it is mostly what its stand-in does."
+        if share >= _MANY_FALLBACKS
+        else "",
         rows,
     )
 
@@ -276,6 +306,7 @@ CHECKS: tuple[Callable[[Lake], Finding], ...] = (
     sessions,
     clocks,
     propensities,
+    fallbacks,
     features,
 )
 """In the order in which they are shown."""
