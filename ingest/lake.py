@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import duckdb
 import polars as pl
@@ -251,23 +251,14 @@ class Lake:
         def transaction() -> None:
             with self._transaction():
                 if replace_traces:
-                    self._connection.execute(rollups.taken("of_traces", -1), {"ids": list(replace_traces)})
+                    gone = {"ids": list(replace_traces)}
+                    self._count(self._calls("trace_id in (select unnest($ids::varchar[]))", gone), -1)
                     for table in _PER_TRACE:
                         self._connection.execute(
-                            f"delete from {table} where trace_id in (select unnest($ids::varchar[]))",
-                            {"ids": list(replace_traces)},
+                            f"delete from {table} where trace_id in (select unnest($ids::varchar[]))", gone
                         )
                 if costs is not None and costs.num_rows:
-                    self._connection.register("incoming", costs)
-                    self._connection.execute(rollups.taken("those_in_incoming", -1))
-                    changes = ", ".join(f"{name} = i.{name}" for name in costs.column_names if name not in _CALL_KEY)
-                    self._connection.execute(
-                        f"update settled_calls set {changes} from incoming i "
-                        "where settled_calls.trace_id = i.trace_id and settled_calls.span_id = i.span_id"
-                    )
-                    self._connection.execute(rollups.taken("those_in_incoming", 1))
-                    self._connection.execute(rollups.costs_of_traces())
-                    self._connection.unregister("incoming")
+                    self._reprice(costs)
                 for table, file in taken:
                     self._connection.execute(
                         f"call ducklake_add_data_files('lake', '{table}', $file, hive_partitioning => true)",
@@ -285,26 +276,49 @@ class Lake:
 
         self._work(transaction)
 
-    def _with_rollups(self, rows: Mapping[str, pa.Table], day: date) -> Mapping[str, pa.Table]:
+    def _with_rollups(self, rows: Mapping[str, pa.Table], day: date) -> dict[str, pa.Table]:
         """The rows with what their settled calls come to, by minute and by trace."""
         calls, traces = rows["settled_calls"], rows.get("settled_traces")
-        found = dict(rows)
-
-        def count() -> None:
-            stamped = rollups.filled(calls, self._schemas["settled_calls"]).drop_columns("day")
-            stamped = stamped.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), calls.num_rows))
-            self._connection.register("incoming", stamped)
-            found[_COUNTED] = self._connection.execute(rollups.minutes("incoming")).to_arrow_table()
-            if traces is not None:
-                self._connection.register("incoming_traces", rollups.filled(traces, self._schemas["settled_traces"]))
-                found["settled_traces"] = self._connection.execute(rollups.traces_with_facts()).to_arrow_table()
-                self._connection.unregister("incoming_traces")
-            self._connection.unregister("incoming")
-
-        for table in ("settled_calls", "settled_traces"):
-            self.schema(table)
-        self._work(count)
+        columns = {
+            name: calls[name] if name in calls.column_names else pa.nulls(calls.num_rows, field.type)
+            for name in rollups.CALL_COLUMNS
+            if (field := self.schema("settled_calls").field(name))
+        }
+        days = pa.repeat(pa.scalar(day, pa.date32()), calls.num_rows)
+        counted = pl.DataFrame(pa.table({**columns, "day": days}))
+        found = {**rows, _COUNTED: rollups.minutes(counted).to_arrow()}
+        if traces is not None:
+            found["settled_traces"] = rollups.with_facts(pl.DataFrame(traces), counted).to_arrow()
         return found
+
+    def _calls(self, test: str, values: Mapping[str, object] = {}) -> pl.DataFrame:
+        """What rollups ask of some settled calls."""
+        columns = ", ".join(rollups.CALL_COLUMNS)
+        return self._connection.execute(f"select {columns} from settled_calls where {test}", dict(values)).pl()
+
+    def _count(self, calls: pl.DataFrame, sign: Literal[1, -1]) -> None:
+        if calls.height:
+            self._connection.register("counted", rollups.minutes(calls, sign).to_arrow())
+            self._connection.execute(f"insert into {_COUNTED} by name select * from counted")
+            self._connection.unregister("counted")
+
+    def _reprice(self, costs: pa.Table) -> None:
+        """The part of a transaction that gives settled calls other costs."""
+        mine = "(trace_id, span_id) in (select (trace_id, span_id) from incoming)"
+        changes = ", ".join(f"{name} = i.{name}" for name in costs.column_names if name not in _CALL_KEY)
+        same = " and ".join(f"settled_calls.{name} = i.{name}" for name in _CALL_KEY)
+        self._connection.register("incoming", costs)
+        self._count(self._calls(mine), -1)
+        self._connection.execute(f"update settled_calls set {changes} from incoming i where {same}")
+        self._count(self._calls(mine), 1)
+        facts = rollups.facts(self._calls("trace_id in (select trace_id from incoming)"))
+        self._connection.register("facts", facts.select("trace_id", "cost_usd", "unpriced").to_arrow())
+        self._connection.execute(
+            "update settled_traces set cost_usd = f.cost_usd, unpriced = f.unpriced "
+            "from facts f where f.trace_id = settled_traces.trace_id"
+        )
+        for name in ("incoming", "facts"):
+            self._connection.unregister(name)
 
     def _has_file(self, table: str, rows: pa.Table) -> bool:
         """Whether rows go into a file of ours."""
