@@ -6,12 +6,15 @@ twice. Everything here only reads, so it works while the collector writes.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import socket
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from dashboard import flows, records
+from dashboard import figures, flows, records
 from dashboard.connecting import EVERYWHERE
 from dashboard.flows import Flow
 from dashboard.records import AGAIN, Reconciled, ServiceVerdict, UnreadableError
@@ -33,6 +36,9 @@ from optimizer.evidence import Refused
 from optimizer.rollout import state as rollouts
 from optimizer.rollout.state import Rollout
 from optimizer.runtime import PolicyError, Router
+
+MOST_ACTIONS = 500
+"""Of the log, the newest."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,14 @@ class Run:
     problem: str = ""
     flows: Mapping[str, Flow] = field(default_factory=dict)
     """Of services whose traces make several decisions."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A policy to take away: a zip, and what the exporter says about it."""
+
+    content: bytes
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -345,6 +359,66 @@ def bundle_folder(verdict: ServiceVerdict) -> Path | None:
     return folder
 
 
+def policy_manifest(verdict: ServiceVerdict) -> Mapping[str, Any] | None:
+    """What a policy says of itself; None where the run has none or it cannot be read."""
+    folder = policy_folder(verdict)
+    try:
+        return None if folder is None else _json(folder / "manifest.json")
+    except UnreadableError:
+        return None
+
+
+def bundle(verdict: ServiceVerdict, target: str) -> Bundle | str:
+    """A policy as its exporter writes it for a target, made once for the same policy; or why there is none."""
+    folder = policy_folder(verdict)
+    if folder is None:
+        return "The run holds no policy for it."
+    digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    return _bundle(str(folder), digest, verdict.service, target)
+
+
+def exporter(target: str) -> Callable[[Path, Path, str], list[str]]:
+    """What writes a policy folder into a bundle folder, for a service."""
+    from optimizer.export import agents, litellm, onnx, rules
+
+    known: dict[str, Callable[[Path, Path, str], list[str]]] = {
+        "litellm": litellm.export,
+        "agents": agents.export,
+        "onnx": onnx.export,
+        "rules": rules.export,
+    }
+    return known[target]
+
+
+@st.cache_data(max_entries=20, show_spinner="Making the bundle …")
+def _bundle(folder: str, digest: str, service: str, target: str) -> Bundle | str:
+    with tempfile.TemporaryDirectory(prefix="retroute-bundle-") as place:
+        out = Path(place) / run_folders.folder_name(service)
+        try:
+            notes = exporter(target)(Path(folder), out, service)
+        except AppError as error:
+            return f"{figures.capital(error.message)}. {error.hint}".strip()
+        except PolicyError as error:
+            return f"The policy cannot be used: {error}."
+        return Bundle(_packed(out), tuple(notes))
+
+
+def actions() -> list[Mapping[str, Any]]:
+    """Who did what to which rollout, newest first; a line that cannot be read is left out."""
+    file = home() / "rollouts" / "log.jsonl"
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in reversed(lines[-MOST_ACTIONS:]):
+        with suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, Mapping):
+                found.append(said)
+    return found
+
+
 def zipped(folder: Path) -> bytes:
     """`folder` as a zip of one top-level folder; the same files give the same bytes."""
     times = tuple(file.stat().st_mtime_ns for file in _files(folder))
@@ -357,7 +431,11 @@ def _files(folder: Path) -> list[Path]:
 
 @st.cache_data(max_entries=20, show_spinner=False)
 def _zip(folder: str, times: tuple[int, ...]) -> bytes:
-    path, buffer = Path(folder), io.BytesIO()
+    return _packed(Path(folder))
+
+
+def _packed(path: Path) -> bytes:
+    buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in _files(path):
             entry = zipfile.ZipInfo(f"{path.name}/{file.relative_to(path).as_posix()}", (1980, 1, 1, 0, 0, 0))

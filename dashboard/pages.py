@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.views import evidence, frontier, health, orchestration, plan, routing, traces, verdict
+from dashboard.views import evidence, frontier, health, orchestration, plan, rollout, routing, traces, verdict
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Page:
 SECTIONS: Mapping[str, Sequence[Page]] = {
     "Decide": (
         Page("Verdict", "verdict", verdict.page),
-        # Page("Rollout and export", "rollout", rollout.page),
+        Page("Rollout and export", "rollout", rollout.page),
     ),
     "Your app": (
         Page("Data health", "health", health.page),

@@ -116,6 +116,16 @@ def empty(title: str, text: str, command: str = "") -> str:
     return f'<section class="rr rr-empty"><h2>{escape(title)}</h2><p>{escape(text)}</p>{code}</section>'
 
 
+def commands(lines: Sequence[str]) -> str:
+    """Lines for a terminal."""
+    return f'<pre class="rr rr-commands">{escape(chr(10).join(lines))}</pre>'
+
+
+def choice(title: str, about: str) -> str:
+    """One of several things to take: its name, and what it is."""
+    return f'<div class="rr"><p class="rr-condition">{escape(title)}</p><p class="rr-note">{escape(about)}</p></div>'
+
+
 Step = tuple[Literal["done", "next", "later"], str, str, str]
 """A step on the way: where it stands, what it is, more about it, and a command ("" for none)."""
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import ParamSpec
 from urllib.parse import quote, urlencode
 
 import polars as pl
@@ -16,6 +17,8 @@ import streamlit as st
 from dashboard import data, figures, parts, theme
 from dashboard.records import ServiceVerdict
 from ingest.errors import AppError
+
+P = ParamSpec("P")
 
 ALL = "All services"
 NEWEST = "Newest"
@@ -38,13 +41,13 @@ class Filters:
     run_id: str | None
 
 
-def page(view: Callable[[], None]) -> Callable[[], None]:
-    """`view` with errors that a user can act on shown as a state of the page."""
+def page(view: Callable[P, None]) -> Callable[P, None]:
+    """`view`, of a page or of a part of one, with errors that a user can act on shown as a state of the page."""
 
     @functools.wraps(view)
-    def shown() -> None:
+    def shown(*given: P.args, **named: P.kwargs) -> None:
         try:
-            view()
+            view(*given, **named)
         except AppError as error:
             st.html(parts.empty("This home cannot be read", f"{error.message} {error.hint}".strip()))
 
