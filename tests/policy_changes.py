@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Changes:
         self.settings = {"service": "desk", "actions": NAMES} | settings
         self.revision = 1
         self.made: Counter[str] = Counter()
+        self.shares: dict[str, dict[str, float]] = {}
+        """Of each sound version, the probability of every action over all arms."""
 
     def some(self) -> None:
         """One change, every other a sound one; what a change before it broke stays broken until then."""
@@ -52,6 +54,13 @@ class Changes:
         epsilon = self.random.choice([0.3, 0.6, 1.0])
         made = {"version": f"v{self.revision}", "revision": self.revision, "epsilon": epsilon}
         write(self.policy, **(self.settings | made | changes))
+        actions = self.settings["actions"]
+        treated, even = changes.get("canary_percent", 100.0) / 100, changes.get("explore_percent", 0.0) / 100
+        drawn = (treated * epsilon + even) / len(actions)
+        best, incumbent = treated * (1 - epsilon), 1 - treated - even  # the first action, and the second
+        self.shares[f"v{self.revision}"] = {
+            name: drawn + best * (place == 0) + incumbent * (place == 1) for place, name in enumerate(actions)
+        }
 
     def canary(self) -> None:
         self.good(canary_percent=40.0, explore_percent=20.0)
@@ -109,12 +118,11 @@ class Changes:
         path.write_text(json.dumps(change(manifest)), encoding="utf-8")
 
 
-def as_often_as_said(said: Mapping[tuple[Any, ...], Mapping[str, int]]) -> float:
-    """The chance of counts as far as these from the probabilities that were logged with them (chi-square, summed over
-    all logged distributions). Keys end with the JSON of the candidates and of their probabilities."""
+def as_often_as_said(said: Iterable[tuple[Mapping[str, float], Mapping[str, int]]]) -> float:
+    """The chance of counts as far as these from the probabilities that were logged with them: chi-square, summed over
+    pairs of what was said of all actions and how often each was taken."""
     total, freedom = 0.0, 0
-    for (*_, candidates, probabilities), taken in said.items():
-        shares = dict(zip(json.loads(candidates), json.loads(probabilities), strict=True))
+    for shares, taken in said:
         count = sum(taken.values())
         assert abs(sum(shares.values()) - 1.0) < 1e-9
         assert all(shares.get(action, 0.0) > 0.0 for action in taken)
