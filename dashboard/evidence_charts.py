@@ -48,7 +48,13 @@ def overlap(cells: pl.DataFrame, needed: float, unit: str, ink: Ink) -> alt.Laye
         alt.Tooltip("chance:N", title="Least probability in the log"),
     ]
     base = alt.Chart(shown).encode(x=x, y=y, tooltip=tips)
-    edge = alt.condition("datum.state == 'untried'", alt.value(FAILS), alt.value(ink.line))
+    edge = (
+        alt.when("datum.state == 'untried'")
+        .then(alt.value(FAILS))
+        .when("datum.state == 'few'")
+        .then(alt.value(ink.muted))
+        .otherwise(alt.value(ink.line))
+    )
     tiles = base.mark_rect(strokeWidth=1.5, cornerRadius=3).encode(
         color=alt.Color("depth:Q", scale=alt.Scale(domain=[0, 1], range=[ink.panel, ink.quiet]), legend=None),
         stroke=edge,
@@ -247,7 +253,7 @@ def labels(data: pl.DataFrame, unit: str, ink: Ink) -> alt.LayerChart:
 
 def sensitivity(data: pl.DataFrame, threshold: float, tipping: float | None, ink: Ink) -> alt.LayerChart:
     """Change of quality that is possible if hidden causes shift the odds of a choice by so much; the margin dashed."""
-    shown = data.with_columns(100 * pl.col(name) for name in ("low", "high", "low_limit", "high_limit"))
+    shown = data.with_columns(pl.col(name) * 100 for name in ("low", "high", "low_limit", "high_limit"))
     x: dict[str, Any] = {
         "title": "Hidden causes shift the odds of a choice, times",
         "scale": alt.Scale(type="log", nice=False, domain=[1, max([*shown["gamma"], 1.1])]),

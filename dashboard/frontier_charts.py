@@ -88,6 +88,8 @@ def panel(
     line = None if at is None else scale * at
     ends = [frame[f"value{end}"] for frame in (data, prices) for end in ("", "_low", "_high")]
     low, high = _reach([*(number for column in ends for number in column), line], 0.1)
+    if metric == "quality":
+        low, high = max(low, 0.0), min(high, 100.0)  # an interval may reach beyond what quality can be
     across: dict[str, Any] = {
         "title": f"Cost per 1,000 {unit}, USD",
         "scale": alt.Scale(domain=[left, right + 0.1 * (right - left)], nice=False),
@@ -110,7 +112,7 @@ def panel(
         layers.append(rule.mark_text(**place, color=ink.muted).encode(text="text:N", x=alt.value("width")))
     if len(prices):
         along = alt.Chart(prices).encode(x=x)
-        band = along.mark_area(color=ink.muted, opacity=0.15)
+        band = along.mark_area(color=ink.muted, opacity=0.15, clip=True)
         layers.append(band.encode(y=alt.Y("value_low:Q", **upright), y2="value_high:Q"))
         layers.append(along.mark_line(color=ink.muted, strokeWidth=1.5).encode(y=y, order="cost:Q"))
     layers += _marks(data, across, upright, metric, colour, ink)
@@ -136,10 +138,22 @@ def _marks(
         alt.Tooltip("kind:N", title="Kind"),
     ]
     shapes = {**SHAPES, "priced": "cross"}
-    place: dict[str, Any] = {"align": "left", "dx": 9, "dy": -9, "fontSize": 12, "fontWeight": 600}
+    place: dict[str, Any] = {"align": "left", "dx": 9, "fontSize": 12, "fontWeight": 600}
+    named = [  # the two that may lie on each other are named above and below
+        layer
+        for dy, which in ((-9, "datum.role != 'priced'"), (14, "datum.role == 'priced'"))
+        for layer in (
+            base.transform_filter(which)
+            .mark_text(**place, dy=dy, color=ink.page, stroke=ink.page, strokeWidth=4)
+            .encode(x=x, y=y, text="name:N"),
+            base.transform_filter(which).mark_text(**place, dy=dy, color=ink.text).encode(x=x, y=y, text="name:N"),
+        )
+    ]
     return [
         base.mark_rule(strokeWidth=1.5).encode(x=alt.X("cost_low:Q", **across), x2="cost_high:Q", y=y, color=tint),
-        base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("value_low:Q", **upright), y2="value_high:Q", color=tint),
+        base.mark_rule(strokeWidth=1.5, clip=True).encode(
+            x=x, y=alt.Y("value_low:Q", **upright), y2="value_high:Q", color=tint
+        ),
         base.mark_point(filled=True).encode(
             x=x,
             y=y,
@@ -148,8 +162,7 @@ def _marks(
             size=alt.condition("datum.role == 'suggested'", alt.value(190), alt.value(100)),
             tooltip=tips,
         ),
-        base.mark_text(**place, color=ink.page, stroke=ink.page, strokeWidth=4).encode(x=x, y=y, text="name:N"),
-        base.mark_text(**place, color=ink.text).encode(x=x, y=y, text="name:N"),
+        *named,
     ]
 
 

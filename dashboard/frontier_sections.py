@@ -68,8 +68,8 @@ def reading(verdict: ServiceVerdict) -> str:
     return said
 
 
-def priced(found: Priced, verdict: ServiceVerdict) -> str:
-    """The choice at a price, with its three changes and what kind of number they are."""
+def priced(found: Priced) -> str:
+    """The choice at a price, with its three changes."""
     cells = "".join(
         f'<div><p class="rr-axis">{title}</p>{figure(one, unit, name)}</div>'
         for title, one, unit, name in (
@@ -85,7 +85,6 @@ def priced(found: Priced, verdict: ServiceVerdict) -> str:
         f'<section class="rr rr-card" data-price="{found.value_usd!r}" data-own="{found.own}"><div>'
         f'<p class="rr-eyebrow">At ${found.value_usd:.4g}</p><p class="rr-word">{escape(figures.capital(found.label))}'
         f'</p><p class="rr-note">{inside}</p></div>{cells}</section>'
-        f'<p class="rr rr-remark">{escape(kind(found, verdict))}</p>'
     )
 
 

@@ -78,7 +78,8 @@ def _price(verdict: ServiceVerdict, prices: Prices) -> Priced | str:
     if isinstance(found, str):
         st.html(parts.remark(f"At ${name}: nothing is suggested, {figures.sentence(found)}"))
         return found
-    st.html(frontier_sections.priced(found, verdict))
+    st.html(frontier_sections.priced(found))
+    st.html(parts.remark(frontier_sections.kind(found, verdict)))
     left, right = st.columns(2, gap="large")
     with left:
         st.html(parts.heading("Who would answer", "Shares of decisions: today's in grey, at this price in ink."))

@@ -60,7 +60,9 @@ def evidence_json(
 
 
 def _steps(judged: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
-    if not len(judged):
+    """Shares are of all traces: those that the policy has ended by then take nothing."""
+    count = len(judged)
+    if not count:
         return []
     left = np.ones(len(judged.actions)) if policy is None else reach(judged, policy)
     found = []
@@ -68,14 +70,13 @@ def _steps(judged: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
         cells = []
         for number, name in enumerate(judged.action_names):
             chance = judged.behaviour[rows, number]
-            wanted = np.ones(len(rows)) if policy is None else policy[rows, number]
+            wanted = left[rows] if policy is None else left[rows] * policy[rows, number]
             taken = judged.actions[rows] == number
-            weight = np.where(taken, left[rows] * wanted / np.where(taken, chance, 1.0), 0.0)
-            weight = weight * judged.heft[judged.episode[rows]]
+            weight = np.where(taken, wanted / np.where(taken, chance, 1.0), 0.0)
             one = identified.cell(name, taken, chance, wanted)
-            cells.append(
-                {**one, "effective": effective(weight), "policy_share": None if policy is None else one["policy_share"]}
-            )
+            one["today_share"] = float(chance.sum()) / count
+            one["policy_share"] = None if policy is None else float(wanted.sum()) / count
+            cells.append({**one, "effective": effective(weight * judged.heft[judged.episode[rows]])})
         found.append({"name": f"Step {step + 1}", "kind": "step", "rows": len(rows), "cells": cells})
     return found
 
