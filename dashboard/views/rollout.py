@@ -189,11 +189,9 @@ def _bundle(bundle: exports.Bundle, verdict: ServiceVerdict) -> None:
     """A button that makes the bundle, then the one that gives it."""
     key = f"{bundle.target}-{verdict.service}-{verdict.run_id}"
     if not st.session_state.get(f"made-{key}"):
-        make = st.button("Make", key=f"make-{key}", help=f"Write the bundle for {bundle.title}", width="stretch")
-        if not make:
-            return
-        st.session_state[f"made-{key}"] = True
-        st.rerun(scope="fragment")
+        about = f"Write the bundle for {bundle.title}"
+        st.button("Make", key=f"make-{key}", help=about, on_click=_wanted, args=(key,), width="stretch")
+        return
     made = data.bundle(verdict, bundle.target)
     if isinstance(made, str):
         st.html(parts.remark(made))
@@ -211,6 +209,10 @@ def _bundle(bundle: exports.Bundle, verdict: ServiceVerdict) -> None:
     )
     for note in made.notes:
         st.html(parts.remark(note))
+
+
+def _wanted(key: str) -> None:
+    st.session_state[f"made-{key}"] = True
 
 
 # ---- what was so far
