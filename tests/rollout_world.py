@@ -52,17 +52,16 @@ def judged_run(home: Path, run_id: str, *, verdict: str = "deploy", choice: str 
     folder = home / "runs" / run_id
     values = np.array([float(name == choice) for name in MODELS])
     policy = runs.policy_folder(folder, SERVICE)
+    usual: dict[str, Any] = {"revision": 1, "incumbent": "large"}
     bundle.write_policy(
         policy,
-        Model("constant", MODELS, {"values": values}, 0.05),
+        settings.pop("model", Model("constant", MODELS, {"values": values}, 0.05)),
         policy_id=SERVICE,
         version=run_id,
-        revision=settings.pop("revision", 1),
         virtual_model=SERVICE,
-        incumbent="large",
         evaluation={},
         created_at="2026-11-30T00:00:00+00:00",
-        **settings,
+        **usual | settings,
     )
     said = {
         "verdict": verdict,

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from rollout_world import SERVICE, App, judged_run
 
 from ingest.errors import UsageError, WorkError
-from optimizer import config, rollout, runs
+from optimizer import cli, config, rollout, runs
 from optimizer.rollout import Rollout, reading, state
 
 
@@ -225,3 +225,34 @@ def test_the_state_reads_back_and_names_what_is_wrong(app: App) -> None:
         rollout.status(app.home, SERVICE)
     with pytest.raises(UsageError, match="has no rollout"):
         rollout.status(app.home, "other")
+
+
+def test_the_command_line_starts_watches_and_says_where_it_stands(
+    app: App, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RETROUTE_HOME", str(app.home))
+    of_service = ["--service", SERVICE]
+    started = ["rollout", "start", *of_service, "--percent", "50", "--out", str(app.bundle), "--why", "try it"]
+    assert cli.run(started) == 0
+    assert "revision 2, a canary, 50 % of sessions since" in capsys.readouterr().out
+    app.right = {"small": 0.8, "large": 0.8}
+    app.serve(300)
+    assert cli.run(["rollout", "watch"]) == 0
+    shown = capsys.readouterr().out
+    assert "look 1 at" in shown
+    assert " under the policy, 50.0% drawn, as drawn" in shown
+    assert cli.run(["rollout", "status", *of_service, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["stage"], said["steps"][0]["why"], said["monitor"]["looks"]) == ("canary", "try it", 1)
+    assert cli.run(["rollout", "advance", *of_service, "--percent", "40"]) == 2
+    assert "40 % is no more than the 50 % of now" in capsys.readouterr().err
+    app.right = {"small": 0.1, "large": 0.8}
+    app.serve(300)
+    assert cli.run(["rollout", "advance", *of_service]) == 1  # beyond a limit: neither --force nor time helps
+    error = capsys.readouterr().err
+    assert "assistant must not go on: quality differs by" in error
+    assert cli.run(["rollout", "watch", "--every", "1"]) == 0  # ends with the last rollout
+    assert "in force: the incumbent alone" in capsys.readouterr().out
+    assert cli.run(["rollout", "rollback", *of_service]) == 2
+    assert cli.run(["rollout", "watch"]) == 0
+    assert capsys.readouterr().out == "No rollout is under way.\n"

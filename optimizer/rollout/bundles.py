@@ -81,7 +81,8 @@ def write(
         signature = _signed(draft, bundle, key)
         if signature is not None:
             write_files(bundle / "policy", {"manifest.sig": signature})
-        export = agents.export if manifest["actions"][-1] == STOP else litellm.export
+        in_app = (bundle / "policy_agents.py").exists() and not (bundle / "policy_router.py").exists()
+        export = agents.export if in_app or manifest["actions"][-1] == STOP else litellm.export
         notes = export(draft, bundle, service)
     if (bundle / "policy" / "KILL").exists():
         notes.append(f"{bundle / 'policy' / 'KILL'} is there: every request goes to the incumbent until it is deleted")
