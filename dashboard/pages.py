@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.views import evidence, frontier, health, orchestration, plan, rollout, routing, traces, verdict
+from dashboard.views import (
+    estimators,
+    evidence,
+    frontier,
+    health,
+    orchestration,
+    plan,
+    rollout,
+    routing,
+    segments,
+    traces,
+    verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +45,8 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
         Page("Suggested routing", "routing", routing.page),
         Page("Evidence", "evidence", evidence.page),
         Page("Frontier", "frontier", frontier.page),
-        # Page("Estimators", "estimators", estimators.page),
-        # Page("Segments and rules", "segments", segments.page),
+        Page("Estimators", "estimators", estimators.page),
+        Page("Segments and rules", "segments", segments.page),
         Page("Exploration plan", "plan", plan.page),
     ),
 }

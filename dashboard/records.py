@@ -382,7 +382,9 @@ def _part(data: Json) -> PartRow:
 def _doubts(data: Json) -> tuple[str, ...]:
     control = data.get("control") or {}
     checked = [str(control["reason"])] if control.get("holds") is not None else []
-    return (*map(str, (data.get("disagreement") or {}).values()), *sentences(data["data"].get("behaviour")), *checked)
+    names = {"cost_usd": "cost", "quality": "quality", "latency_s": "latency"}
+    parted = (f"of {names.get(metric, metric)}, {said}" for metric, said in (data.get("disagreement") or {}).items())
+    return (*parted, *sentences(data["data"].get("behaviour")), *checked)
 
 
 def _costs(data: Json) -> Costs:
