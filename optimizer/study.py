@@ -366,7 +366,7 @@ def assess(
         rule_changes={} if rules is None else _changes(evaluation, rules.policy(len(data.action_names))),
         disagreement={} if suggested is None else _disagreement(evaluation, suggested, changes),
         partial=_partial(evaluation, policies, suggestion, limits),
-        control=None if data.propensities_logged else _control(data, seed=seed),
+        control=None if data.propensities_logged else control_of(data, seed=seed),
         evaluation=evaluation,
         newer=newer,
         drift=drift,
@@ -548,7 +548,7 @@ def _cheapest_seen(data: LoggedDataset) -> str | None:
     return min(costs, key=lambda name: costs[name]) if len(costs) > 1 else None
 
 
-def _control(data: LoggedDataset, *, seed: int) -> ControlFinding:
+def control_of(data: LoggedDataset, *, seed: int) -> ControlFinding:
     """Whether the session's previous outcome tells the choice beyond the features, on the newest decisions."""
     newest = np.argsort(data.time_ns, kind="stable")[-CONTROL_ROWS:]
     before = previous_outcome(data.quality, data.groups, data.time_ns)

@@ -313,3 +313,22 @@ def test_what_no_agent_can_serve_stays_as_logged() -> None:
     does = on_log(limited(constant_route("good", NAMES), nobody), log)
     assert np.array_equal(does[asked], log.behaviour[asked])
     assert does[~asked, NAMES.index("good")].min() == 1.0
+
+
+def in_sessions(log: EpisodeLog) -> EpisodeLog:
+    return replace(log, groups=np.arange(len(log)) // 6, propensities_logged=False)
+
+
+def test_what_moved_choices_unseen_fails_the_control_of_estimated_probabilities(findings: Findings) -> None:
+    """Whoever had a bad answer before gets the other agent: the features do not say so."""
+    assert findings.control is None  # logged
+    log, rng = in_sessions(LOG), np.random.default_rng(3)
+    fair = assess(log, Suggestion(refused="none"), LIMITS, seed=0).control
+    assert fair is not None
+    assert fair.holds
+    before = np.roll(log.quality, 1)[log.episode[log.first]]
+    pushed = log.actions.copy()
+    pushed[log.first] = np.where(rng.random(len(log)) < 0.6, before < 0.5, log.actions[log.first]).astype(int)
+    found = assess(replace(log, actions=pushed), Suggestion(refused="none"), LIMITS, seed=0)
+    assert found.control is not None
+    assert found.control.holds is False

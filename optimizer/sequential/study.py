@@ -22,6 +22,7 @@ from optimizer.gate import Case, Estimate, Limits, Segment, Verdict, judge
 from optimizer.learners import Candidate
 from optimizer.logged import OTHER
 from optimizer.looks import Look
+from optimizer.ope.negative_control import ControlFinding
 from optimizer.rewards import Preset, PuppeteerReward, RewardSpec
 from optimizer.runtime import Model
 from optimizer.segments import Protected
@@ -29,7 +30,7 @@ from optimizer.sequential import evaluation, mixture
 from optimizer.sequential.candidates import candidates
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.policies import barred, constant_route, on_log
-from optimizer.study import MIN_DECISIONS, MIN_GROUPS, Support, shifted_outcomes
+from optimizer.study import MIN_DECISIONS, MIN_GROUPS, Support, control_of, shifted_outcomes
 
 MIN_EPISODES = MIN_DECISIONS
 ENOUGH = 1.25 * evaluation.MIN_EFFECTIVE
@@ -90,6 +91,8 @@ class Findings:
     """(n, a) the suggestion on them."""
     disagreement: Mapping[Metric, str] = field(default_factory=dict)
     """Where estimators of the suggestion part by more than chance, which."""
+    control: ControlFinding | None = None
+    """Whether estimated probabilities of the first decisions miss what moved a choice; None where they are logged."""
 
 
 def learn(
@@ -168,6 +171,7 @@ def assess(
 ) -> Findings:
     """Judge the suggestion on the certifying episodes, by models that saw the other episodes only."""
     splits = split(log.groups, log.time_ns)
+    control = None if log.propensities_logged else control_of(beginnings(log), seed=seed)
     known, judged = log.take(np.concatenate([splits.train, splits.choose])), log.take(splits.certify)
 
     def outcomes_of(model: Model | None) -> tuple[Floats, Floats]:
@@ -200,6 +204,7 @@ def assess(
             None,
             judged,
             None,
+            control=control,
         )
     policy, model = outcomes_of(suggestion.model)
     if suggestion.share == 1.0:
@@ -223,6 +228,7 @@ def assess(
         judged,
         policy,
         evaluation.disagreement(judged, policy, model) if suggestion.share == 1.0 else {},
+        control,
     )
 
 

@@ -108,7 +108,7 @@ def service_json(log: EpisodeLog, findings: Findings, training: Mapping[str, Any
         "limits": training["limits"],
         "disagreement": dict(findings.disagreement),
         "partial": [],
-        "control": None,
+        "control": None if findings.control is None else asdict(findings.control),
     }
 
 
