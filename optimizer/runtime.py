@@ -753,6 +753,8 @@ def able(features: Floats, table: NDArray[Any]) -> Bools:
 # ------------------------------------------------------------------------------------------------------------ router
 
 SCHEMA = "policy-bundle/1"
+WEIGHTS, BEFORE = "weights.npz", "before.npz"
+"""The policy's weights, and those of the earlier policy that the control arm follows during a rollout."""
 MANIFEST_BYTES = 4 << 20
 FILE_BYTES = 256 << 20
 BUCKETS = 100_000  # of the canary: thousandths of a percent
@@ -1093,6 +1095,8 @@ class Router:
     """Of an orchestrator."""
     sticky: bool = False
     """Whether a session keeps its action."""
+    before: Model | None = None
+    """What the control arm does instead of the incumbent: the policy that was in force before."""
     breaker: Breaker = field(default_factory=Breaker, repr=False)
     """To be told how the actions fare; outlives the policy where `load` is given it."""
     pace: Pace = field(default_factory=Pace, repr=False)
@@ -1115,8 +1119,9 @@ class Router:
         folder = Path(folder)
         try:
             manifest, weights = _read_policy(folder, public_key_path(folder) if signed else None)
-            model = read_model(weights, manifest)
+            model = read_model(weights[WEIGHTS], manifest)
             _self_test(model, manifest)
+            before = read_model(weights[BEFORE], manifest["before"]) if BEFORE in weights else None
             canary = manifest["canary"]
             router = cls(
                 model=model,
@@ -1136,6 +1141,7 @@ class Router:
                 now=now,
                 course=read_course(manifest) if model.steps else None,
                 sticky=manifest.get("sticky", False) is True,
+                before=before,
                 breaker=breaker or Breaker(),
             )
             if router.incumbent not in model.actions:
@@ -1146,6 +1152,8 @@ class Router:
                 raise PolicyError("an orchestrator explores one step of an episode (epsilon), so explore_percent is 0")
             if model.steps and router.sticky:
                 raise PolicyError("an orchestrator decides at every step, so it cannot be sticky")
+            if before is not None and (model.steps or before.steps):
+                raise PolicyError("the control arm of an orchestrator follows its script, so there is no before.npz")
         except PolicyError as error:
             raise PolicyError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -1428,12 +1436,19 @@ class Router:
 
     def _shares(self, allowed: tuple[str, ...], features: Floats) -> dict[Arm, list[float]]:
         """Of each arm, the probabilities of the allowed actions."""
-        fallback = self._fallback(allowed)
         return {
             "treatment": self.model.shares(features, allowed),
             "explore": [1.0 / len(allowed)] * len(allowed),
-            "control": [float(action == fallback) for action in allowed],
+            "control": self._control(allowed, features),
         }
+
+    def _control(self, allowed: tuple[str, ...], features: Floats) -> list[float]:
+        """The earlier policy's choice, where it knows an allowed action, else the incumbent."""
+        if self.before is not None and (known := [action for action in self.before.actions if action in allowed]):
+            own = dict(zip(known, self.before.shares(features, known), strict=True))
+            return [own.get(action, 0.0) for action in allowed]
+        fallback = self._fallback(allowed)
+        return [float(action == fallback) for action in allowed]
 
     def _over_arms(self, drawn: Mapping[Arm, list[float]]) -> list[float]:
         """The probabilities as whoever does not know a session's arm sees them: what evaluation needs, since a control
@@ -1506,8 +1521,8 @@ def read_manifest(folder: Path, key: Path | None = None) -> dict[str, Any]:
     return _read_policy(folder, key)[0]
 
 
-def _read_policy(folder: Path, key: Path | None) -> tuple[dict[str, Any], bytes]:
-    """The manifest and the very bytes of weights.npz that were checked: the file may be replaced at any moment."""
+def _read_policy(folder: Path, key: Path | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest and the very bytes of the weights that were checked: files may be replaced at any moment."""
     data = _read(folder, "manifest.json", MANIFEST_BYTES)
     if key is not None:
         check_signature(folder, data, key)
@@ -1519,16 +1534,16 @@ def _read_policy(folder: Path, key: Path | None) -> tuple[dict[str, Any], bytes]
         raise PolicyError(f"made for feature rules {spec['spec']}, this runtime has {known['spec']}")
     if spec["dim"] != known["dim"]:
         raise PolicyError(f"made for {spec['dim']} features, its actions have {known['dim']}")
-    for name in ("weights.npz", "runtime.py"):
+    for name in (WEIGHTS, "runtime.py"):
         if name not in manifest["files"]:
             raise PolicyError(f"manifest.json does not name {name}")
-    weights = b""
+    weights = {}
     for name, expected in manifest["files"].items():
         content = _read(folder, name, FILE_BYTES)
         if "sha256:" + hashlib.sha256(content).hexdigest() != expected:
             raise PolicyError(f"{name} is not the file the manifest was written for (sha256 differs)")
-        if name == "weights.npz":
-            weights = content
+        if name in (WEIGHTS, BEFORE):
+            weights[name] = content
     return manifest, weights
 
 
@@ -1544,7 +1559,8 @@ def read_course(manifest: Mapping[str, Any]) -> Course:
 
 
 def read_model(content: bytes, manifest: Mapping[str, Any]) -> Model:
-    """The model in the content of weights.npz; ValueError or PolicyError if it is not one."""
+    """The model in the content of weights.npz, of which the manifest says model, actions and exploration. ValueError or
+    PolicyError if it is not one."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > FILE_BYTES:
             raise PolicyError(f"weights.npz unpacks to more than {FILE_BYTES >> 20} MiB")

@@ -136,11 +136,8 @@ def test_a_harmful_policy_is_rolled_back_to_the_one_before_without_anybody(app: 
     judged_run(app.home, "r0", choice="large")
     rollout.start(app.home, SERVICE, by="ann", percent=100, run_id="r0", bundle=app.bundle)
     done = rollout.start(app.home, SERVICE, by="ann", percent=20, run_id="r1")
-    (note,) = done.notes
-    assert note.startswith(
-        "version r0 was in force and is kept to go back to; meanwhile the incumbent large serves the"
-    )
-    assert note.endswith("other 80 % of sessions")
+    assert done.notes == ("version r0 is kept to go back to; it serves the other 80 % of sessions",)
+    assert done.rollout.control == "r0"
     app.right = {"small": 0.3, "large": 0.9}
     app.serve(500)
     found = look(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from pathlib import Path
 
@@ -66,6 +67,58 @@ def test_a_stage_changes_the_canary_and_the_revision_and_nothing_else(home: Path
         said |= {"revision": shadow["revision"], "canary": {**said["canary"], "percent": 0.0}}
         assert said == shadow
     assert failures(home / "out" / "policy") == []
+
+
+def test_the_earlier_policy_serves_the_other_sessions(home: Path) -> None:
+    """Its own exploration included: 20 % of sessions take large by the new policy, the others small by the old one, and
+    each explores one decision in twenty, evenly."""
+    judged_run(home, "r0", choice="small")
+    judged_run(home, "r1", choice="large")
+    start(home, run_id="r0", percent=100)
+    done = start(home, run_id="r1", percent=20)
+    assert done.rollout.control == "r0"
+    router = Router.load(home / "out" / "policy", draw=random.Random(5).random)
+    decisions = [router.decide({"metadata": {"session": f"s{place}"}}) for place in range(4_000)]
+    large = 0.2 * 0.975 + 0.8 * 0.025
+    for one in decisions:
+        assert one.propensity == pytest.approx(large if one.action == "large" else 1 - large)
+        assert one.shadow == ("" if one.arm == "treatment" else "large")
+    # standard error sqrt(0.215 * 0.785 / 4000) = 0.0065; of the control arm alone 0.0028
+    assert sum(one.action == "large" for one in decisions) / 4_000 == pytest.approx(large, abs=4 * 0.0065)
+    control = [one.action == "large" for one in decisions if one.arm == "control"]
+    assert sum(control) / len(control) == pytest.approx(0.025, abs=4 * 0.0028)
+    assert router.decide({}, candidates=["large"]).action == "large"
+
+    rollout.advance(home, SERVICE, by="ann", percent=100, force=True)
+    assert Router.load(home / "out" / "policy").before is None
+    assert not (home / "out" / "policy" / "before.npz").exists()
+    rollout.rollback(home, SERVICE, by="ann")
+    assert (Router.load(home / "out" / "policy").version, manifest(home).get("before")) == ("r0", None)
+
+
+def test_the_earlier_policy_of_a_sticky_service_serves_sticky_sessions(home: Path) -> None:
+    for run_id, choice in (("r0", "small"), ("r1", "large")):
+        judged_run(home, run_id, choice=choice, sticky=True)
+    start(home, run_id="r0", percent=100)
+    start(home, run_id="r1", percent=20)
+    router = Router.load(home / "out" / "policy")
+    for place in range(300):
+        first, again = (router.decide({"metadata": {"session": f"s{place}"}}) for _ in range(2))
+        assert (first.action, first.arm, first.draw) == (again.action, again.arm, "session")
+    judged_run(home, "r2", choice="large")  # no longer sticky: its features are others, and no router follows both
+    rollout.rollback(home, SERVICE, by="ann")
+    done = start(home, run_id="r2", percent=20)
+    assert done.notes[-1].startswith("version r0 is kept to go back to; large, and not it, serves the other 80 %")
+    assert (done.rollout.control, Router.load(home / "out" / "policy").before) == ("large", None)
+
+
+def test_broken_weights_of_the_earlier_policy_are_refused(home: Path) -> None:
+    judged_run(home, "r0", choice="large")
+    start(home, run_id="r0", percent=100)
+    start(home, run_id="r1", percent=20)
+    (home / "out" / "policy" / "before.npz").write_bytes(b"other")
+    with pytest.raises(PolicyError, match=r"before\.npz is not the file the manifest was written for"):
+        Router.load(home / "out" / "policy")
 
 
 def test_revisions_only_rise(home: Path) -> None:

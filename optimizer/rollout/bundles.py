@@ -18,7 +18,7 @@ from ingest.errors import WorkError
 from optimizer import runtime, signing
 from optimizer.bundle import copy_policy, write_files
 from optimizer.bundle_check import unusable
-from optimizer.runtime import STOP, PolicyError
+from optimizer.runtime import BEFORE, STOP, WEIGHTS, PolicyError
 
 
 def manifest_of(policy: Path) -> dict[str, Any] | None:
@@ -58,11 +58,27 @@ def under(percent: float, *, enabled: bool = True) -> dict[str, Any]:
     return {"enabled": enabled, "canary": {"percent": percent, "explore_percent": 0.0}}
 
 
+def control(policy: Path, before: Path) -> str:
+    """What sessions get that are not under the policy: the earlier policy's version where a router can follow both,
+    else the incumbent's name. An orchestrator's script is called by its incumbent."""
+    said, earlier = manifest_of(policy), manifest_of(before)
+    assert said is not None
+    if earlier is None or STOP in (said["actions"][-1], earlier["actions"][-1]):
+        return str(said["incumbent"])
+    return str(earlier["version"] if earlier["features"] == said["features"] else said["incumbent"])
+
+
 def write(
-    source: Path, bundle: Path, service: str, revision: int, changes: Mapping[str, Any], key: Path | None
+    source: Path,
+    bundle: Path,
+    service: str,
+    revision: int,
+    changes: Mapping[str, Any],
+    key: Path | None,
+    before: Path | None = None,
 ) -> list[str]:
     """Put the policy `source` in force in `bundle` as `revision`, with these changes to its manifest; notes for the
-    user.
+    user. `before`: the earlier policy, which serves the other sessions where a router can follow both.
 
     WorkError, and nothing is written, where routers would refuse it: it is broken, or they ask for a signature and
     `key` is no private key for theirs.
@@ -73,9 +89,14 @@ def write(
     if said is None:
         raise WorkError(f"the policy kept in {source} is gone", "Start the rollout again.")
     manifest = {**said, **changes, "revision": revision, "canary": {**said["canary"], **changes.get("canary", {})}}
+    more: dict[str, bytes] = {}
+    earlier = None if before is None else manifest_of(before)
+    if before is not None and earlier is not None and control(source, before) == earlier["version"]:
+        manifest["before"] = {name: earlier[name] for name in ("version", "model", "actions", "exploration")}
+        more[BEFORE] = (before / WEIGHTS).read_bytes()
     with tempfile.TemporaryDirectory(prefix="retroute-rollout-") as folder:
         draft = Path(folder) / "policy"
-        copy_policy(source, manifest, draft)
+        copy_policy(source, manifest, draft, more)
         if broken := unusable(draft):
             raise WorkError(f"the policy kept in {source} cannot be used: {broken}", "Start the rollout again.")
         signature = _signed(draft, bundle, key)
@@ -84,6 +105,8 @@ def write(
         in_app = (bundle / "policy_agents.py").exists() and not (bundle / "policy_router.py").exists()
         export = agents.export if in_app or manifest["actions"][-1] == STOP else litellm.export
         notes = export(draft, bundle, service)
+    if BEFORE not in more and BEFORE not in said["files"]:
+        (bundle / "policy" / BEFORE).unlink(missing_ok=True)
     if (bundle / "policy" / "KILL").exists():
         notes.append(f"{bundle / 'policy' / 'KILL'} is there: every request goes to the incumbent until it is deleted")
     return notes

@@ -68,9 +68,9 @@ def start(
         manifest = manifest_for(policy.folder, service)
         kept, live = _kept(home, service, manifest["version"]), folder / "policy"
         copy_policy(policy.folder, manifest, kept / "policy")
-        notes = _keep_earlier(live, kept / "before", manifest["version"], percent)
+        _keep_earlier(live, kept / "before", manifest["version"])
         revision = 1 + max(bundles.newest_revision(live, kept / "policy"), past.revision if past else 0)
-        notes += bundles.write(kept / "policy", folder, service, revision, bundles.under(percent), key)
+        notes = _write(kept, folder, service, revision, percent, key)
         now = state.now()
         said = runs.read_json(home / "runs" / policy.run_id / "verdicts.json")["services"][service]
         rollout = Rollout(
@@ -84,6 +84,7 @@ def start(
             run_id=policy.run_id,
             verdict=policy.verdict,
             folder=str(folder.absolute()),
+            control=bundles.control(kept / "policy", kept / "before"),
             steps=(Step(now, _stage(percent), percent, revision, by, why),),
             predicted=predicted.predicted(said),
             history=(*past.history, predicted.in_short(past, now)) if past else (),
@@ -133,10 +134,9 @@ def advance(
             raise WorkError(f"{service} does not go on to {to:g} %:{told}", "Wait, or add --force if you know better.")
         if missing:
             why = f"{why} (forced although {'; '.join(f'{one.condition}: {one.got}' for one in missing)})".strip()
-        kept = _kept(home, service, rollout.version) / "policy"
-        folder = Path(rollout.folder)
+        kept, folder = _kept(home, service, rollout.version), Path(rollout.folder)
         revision = 1 + max(bundles.newest_revision(folder / "policy"), rollout.revision)
-        notes = bundles.write(kept, folder, service, revision, bundles.under(to), key)
+        notes = _write(kept, folder, service, revision, to, key)
         rollout = _stepped(rollout, _stage(to), to, revision, by, why)
         _record(home, rollout, "advance", by, why)
         if rollout.stage == "full":
@@ -248,18 +248,23 @@ def _rolled_back(home: Path, rollout: Rollout, by: str, why: str, key: Path | No
     return Done(done, tuple(notes))
 
 
-def _keep_earlier(live: Path, before: Path, version: str, percent: float) -> list[str]:
-    """Keep the policy that is in force, to go back to; what the user should know."""
+def _keep_earlier(live: Path, before: Path, version: str) -> None:
+    """Keep the policy that is in force, to go back to."""
     shutil.rmtree(before, ignore_errors=True)
-    if not bundles.earlier_policy(live, version):
-        return []
-    bundles.keep(live, before)
-    said = bundles.manifest_of(before)
-    assert said is not None
-    kept = f"version {said['version']} was in force and is kept to go back to"
-    if percent >= 100:
-        return [kept]
-    return [f"{kept}; meanwhile the incumbent {said['incumbent']} serves the other {100 - percent:g} % of sessions"]
+    if bundles.earlier_policy(live, version):
+        bundles.keep(live, before)
+
+
+def _write(kept: Path, folder: Path, service: str, revision: int, percent: float, key: Path | None) -> list[str]:
+    """Write a stage; what the user should know."""
+    policy, before = kept / "policy", kept / "before" if percent < 100 else None
+    notes = bundles.write(policy, folder, service, revision, bundles.under(percent), key, before)
+    earlier = bundles.manifest_of(kept / "before")
+    if earlier is not None and before is not None:
+        serves, rest = bundles.control(policy, before), f"serves the other {100 - percent:g} % of sessions"
+        who = "it" if serves == earlier["version"] else f"{serves}, and not it,"
+        notes.append(f"version {earlier['version']} is kept to go back to; {who} {rest}")
+    return notes
 
 
 def _stepped(rollout: Rollout, stage: Stage, percent: float, revision: int, by: str, why: str) -> Rollout:

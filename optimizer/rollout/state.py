@@ -54,6 +54,8 @@ class Rollout:
     """Of the run, when it started."""
     folder: str
     """The bundle that routers load."""
+    control: str = ""
+    """What sessions get that are not under the policy: the version that was in force before, or the incumbent."""
     restored: str | None = None
     """After a roll-back, the version that is in force again; None: the incumbent alone."""
     killed: bool = False

@@ -9,7 +9,7 @@ from optimizer.rollout.monitor import LOOK_FOR, NAMES, in_units
 from optimizer.rollout.state import Rollout
 
 _STAGES = {
-    "shadow": "in shadow: the incumbent serves, the policy only says what it would do",
+    "shadow": "in shadow: the policy only says what it would do",
     "canary": "a canary",
     "full": "in full",
     "rolled_back": "rolled back",
@@ -28,6 +28,8 @@ def lines(rollout: Rollout) -> Iterator[str]:
     if rollout.steps:
         last = rollout.steps[-1]
         yield f"  by {last.by}" + (f": {last.why}" if last.why else "")
+    if rollout.stage in ("shadow", "canary"):
+        yield f"  the other sessions: {rollout.control}"
     yield f"  bundle: {rollout.folder}"
     if rollout.monitor is None:
         yield "  not looked at yet: retroute rollout watch"
