@@ -68,6 +68,8 @@ def in_words(said: Mapping[str, Any]) -> list[str]:
     lines += _constraints(said.get("constraints", {}))
     if actions and actions[-1] == runtime.STOP:
         lines += _course(said)
+    if "before" in said:
+        lines.append(f"the other sessions get version {said['before'].get('version')}, that was in force before")
     if said.get("sticky"):
         lines.append("sticky: a session keeps its action")
     lines += _evaluation(said)

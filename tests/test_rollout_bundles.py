@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rollout_world import SERVICE, judged_run
 
 from ingest.errors import UsageError, WorkError
-from optimizer import pipeline, rollout, runs
+from optimizer import bundle_words, pipeline, rollout, runs
 from optimizer.bundle_check import failures
 from optimizer.config import Settings
 from optimizer.rollout import bundles, reading, state
@@ -77,6 +77,8 @@ def test_the_earlier_policy_serves_the_other_sessions(home: Path) -> None:
     start(home, run_id="r0", percent=100)
     done = start(home, run_id="r1", percent=20)
     assert done.rollout.control == "r0"
+    told = bundle_words.in_words(bundle_words.about(home / "out" / "policy"))
+    assert "the other sessions get version r0, that was in force before" in told
     router = Router.load(home / "out" / "policy", draw=random.Random(5).random)
     decisions = [router.decide({"metadata": {"session": f"s{place}"}}) for place in range(4_000)]
     large = 0.2 * 0.975 + 0.8 * 0.025
