@@ -11,14 +11,21 @@ st.html(parts.style())
 if not access.may("look"):
     st.navigation([st.Page(sign_in.page, title="Sign in", url_path="sign-in")], position="hidden").run()
     st.stop()
-first = pages.pages()[0]
-chosen = st.navigation(
-    {
-        name: [st.Page(page.view, title=page.title, url_path=page.path, default=page is first) for page in section]
-        for name, section in pages.SECTIONS.items()
-    },
-    expanded=True,
-)
+first, listed = pages.FIRST, {}
+for name, section in pages.SECTIONS.items():
+    listed[name] = [
+        st.Page(one.view, title=one.title, url_path="start" if one is first else one.path, default=one is first)
+        for one in section
+    ]
+# The first page opens without a path, and under its own one as well. The menu is not Streamlit's: its lists are no
+# lists to a screen reader.
+also = st.Page(first.view, title=first.title, url_path=first.path, visibility="hidden")
+chosen = st.navigation([*(page for section in listed.values() for page in section), also], position="hidden")
+with st.sidebar, st.container(key="menu", gap="xsmall"):
+    for name, shown in listed.items():
+        st.html(parts.section(name))
+        for page in shown:
+            st.page_link(page)
 if problem := data.unset():
     st.html(parts.notice(f"The settings cannot be read, so everything that needs leave is off: {problem}"))
 sign_in.person()

@@ -52,6 +52,10 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
 }
 
 
+FIRST = SECTIONS["Decide"][0]
+"""The page that opens without a path."""
+
+
 def pages() -> list[Page]:
-    """All pages, in the order of the navigation; the first one opens without a path."""
+    """All pages, in the order of the navigation."""
     return [page for section in SECTIONS.values() for page in section]

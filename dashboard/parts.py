@@ -143,6 +143,11 @@ def steps(found: Sequence[Step]) -> str:
     return f'<ol class="rr rr-checks rr-steps">{items}</ol>'
 
 
+def section(name: str) -> str:
+    """The name of a part of the menu."""
+    return f'<p class="rr rr-section">{escape(name)}</p>'
+
+
 def lead(text: str) -> str:
     return f'<p class="rr rr-lead">{escape(text)}</p>'
 
