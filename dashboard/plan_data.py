@@ -165,6 +165,15 @@ def bought(found: Experiment, total_usd: float | None, per_day_usd: float | None
     return plan_kept.bought(found.raw, total_usd=total_usd, per_day_usd=per_day_usd)
 
 
+def amount(text: str) -> float | None:
+    """USD of a text; None for one that is no amount."""
+    try:
+        usd = float(text)
+    except ValueError:
+        return None
+    return usd if math.isfinite(usd) and usd >= 0 else None
+
+
 WIDTHS = {
     "who": pl.String,
     "decisions": pl.Float64,

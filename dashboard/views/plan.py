@@ -66,12 +66,14 @@ def _budget(found: Experiment) -> Bought:
 
 def _usd(label: str, name: str) -> float | None:
     """An amount kept in the URL; None without one."""
-    try:
-        kept: float | None = max(float(frame.kept(name, "")), 0.0)
-    except ValueError:
-        kept = None
     value = st.number_input(
-        label, min_value=0.0, value=kept, placeholder="no limit", format="%.4g", key=f"plan-{name}", width=220
+        label,
+        min_value=0.0,
+        value=plan_data.amount(frame.kept(name, "")),
+        placeholder="no limit",
+        format="%.4g",
+        key=f"plan-{name}",
+        width=220,
     )
     frame.keep(name, None if value is None else f"{value:g}")
     return value
