@@ -10,7 +10,7 @@ from dashboard import figures, words
 from dashboard.frontier_charts import limit, spots
 from dashboard.frontier_data import Priced
 from dashboard.parts import figure, tone
-from dashboard.records import ServiceVerdict
+from dashboard.records import Figure, ServiceVerdict
 
 
 def answer(verdict: ServiceVerdict) -> str:
@@ -70,13 +70,13 @@ def reading(verdict: ServiceVerdict) -> str:
 
 def priced(found: Priced) -> str:
     """The choice at a price, with its three changes."""
+    changes: tuple[tuple[str, Figure, figures.Unit, str], ...] = (
+        ("Saving per 1,000", found.savings, "usd_change", "priced_savings_usd_per_1k"),
+        ("Quality change", found.quality_change, "quality_change", "priced_quality_change"),
+        ("Latency change", found.latency_change, "seconds_change", "priced_latency_change_s"),
+    )
     cells = "".join(
-        f'<div><p class="rr-axis">{title}</p>{figure(one, unit, name)}</div>'
-        for title, one, unit, name in (
-            ("Saving per 1,000", found.savings, "usd_change", "priced_savings_usd_per_1k"),
-            ("Quality change", found.quality_change, "quality_change", "priced_quality_change"),
-            ("Latency change", found.latency_change, "seconds_change", "priced_latency_change_s"),
-        )
+        f'<div><p class="rr-axis">{title}</p>{figure(one, unit, name)}</div>' for title, one, unit, name in changes
     )
     inside = (
         "inside the limits where it was chosen" if found.admissible else "not inside the limits where it was chosen"

@@ -253,5 +253,5 @@ def kept_in(run: Path, service: str) -> Kept | None:
         for name in ("training.json", "verdicts.json", runs.kept_name(service, "evidence"))
     )
     limits = Limits(**verdicts["services"][service]["limits"])
-    tables = (pl.read_parquet(file) for file in files)
-    return read(*tables, training[service], evidence["scores"], limits)
+    chose, judged, expected = (pl.read_parquet(file) for file in files)
+    return read(chose, judged, expected, training[service], evidence["scores"], limits)
