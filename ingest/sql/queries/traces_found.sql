@@ -9,15 +9,34 @@
 with named as (
   select unnest($quality_services::varchar[]) as service, unnest($quality_names::varchar[]) as name
 ),
-qualities as not materialized (
-  select s.trace_id, arg_max(s.value01, s.time_ns) as quality
-  from scores s join settled_traces t on t.trace_id = s.trace_id
-  join named n on n.service = t.service and n.name = s.name
-  where $sort::varchar = 'quality' and s.value01 is not null
-  group by s.trace_id
+told as materialized (  -- the newest counts, so copies need no sorting; see the view scores
+  select trace_id, span_id, response_id, name, value01, time_ns
+  from score_versions
+  where value01 is not null and ($unscored::boolean or $sort::varchar = 'quality')
 ),
-scored as not materialized (
-  select distinct trace_id from scores where $unscored::boolean and value01 is not null and trace_id is not null
+answered as (
+  select response_id, any_value(trace_id) as trace_id from settled_calls
+  where response_id in (select response_id from told where trace_id is null)
+  group by response_id having count(*) = 1
+),
+owned as (
+  select span_id, any_value(trace_id) as trace_id from span_roles
+  where span_id in (select span_id from told where trace_id is null)
+  group by span_id having count(distinct trace_id) = 1
+),
+scored as materialized (
+  select trace_id, name, value01, time_ns from told where trace_id is not null
+  union all
+  select coalesce(o.trace_id, a.trace_id), t.name, t.value01, t.time_ns
+  from told t left join owned o on o.span_id = t.span_id left join answered a on a.response_id = t.response_id
+  where t.trace_id is null
+),
+qualities as materialized (
+  select s.trace_id, arg_max(s.value01, s.time_ns) as quality
+  from scored s join settled_traces t on t.trace_id = s.trace_id
+  join named n on n.service = t.service and n.name = s.name
+  where $sort::varchar = 'quality'
+  group by s.trace_id
 ),
 fitting as not materialized (
   select *
@@ -35,7 +54,7 @@ fitting as not materialized (
     and ($ids::varchar[] is null or list_contains($ids::varchar[], trace_id))
     and ($search::varchar is null or contains(trace_id, lower($search::varchar))
       or contains(session_id, $search::varchar) or contains(user_id, $search::varchar))
-    and ($unscored::boolean is not true or trace_id not in (select trace_id from scored))
+    and ($unscored::boolean is not true or trace_id not in (select trace_id from scored where trace_id is not null))
 ),
 ranked as not materialized (
   select
