@@ -217,7 +217,7 @@ def chart(found: pl.DataFrame, ink: Ink) -> alt.LayerChart:
     for text, dx in (("cost", -86), ("tokens", -4)):
         at = base.mark_text(align="right", dx=_TEXTS + dx, fontSize=12, color=ink.muted)
         marks.append(at.encode(x=alt.value("width"), text=f"{text}:N"))
-    return layered(marks, ROW * max(len(order), 1)).properties(
+    return layered(marks, 64 + ROW * max(len(order), 1)).properties(
         padding={"right": _TEXTS, "left": 5, "top": 5, "bottom": 5}
     )
 
