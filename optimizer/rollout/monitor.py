@@ -28,7 +28,8 @@ NAMES = {"cost_usd_per_1k": "cost", "quality": "quality", "latency_s": "latency"
 
 LOOK_FOR = (
     "look for requests that lose their policy.* attributes (an exporter that drops spans, a fallback or a cache in "
-    "front of the router), for a router that still has an older bundle, and for traces of one model that never settle"
+    "front of the router), for a router that still has an older bundle, for traces of one model that never settle, and "
+    "for sessions that the router is told and spans do not name (gen_ai.conversation.id)"
 )
 
 

@@ -18,14 +18,12 @@ from ingest.errors import AppError, UsageError, WorkError
 from optimizer import config, published, runs
 from optimizer.bundle import copy_policy, manifest_for
 from optimizer.config import Settings
-from optimizer.rollout import arms, bundles, monitor, predicted, state
-from optimizer.rollout.arms import Arms
+from optimizer.rollout import bundles, monitor, predicted, state
+from optimizer.rollout.looking import looked
 from optimizer.rollout.state import Rollout, Stage, Step
 
 LADDER = (5.0, 20.0, 50.0, 100.0)
 """Percent of sessions under the policy, stage by stage."""
-MOST_POINTS = 3_000
-"""Of a timeline: a look a minute for about two weeks of news."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def advance(
                 f"{to:g} % is no more than the {rollout.percent:g} % of now",
                 "Name a larger percent, or go back with `retroute rollout rollback`.",
             )
-        rollout, found = _looked(home, settings, rollout)
+        rollout, found = looked(home, settings, rollout)
         state.write(home, rollout)
         assert rollout.monitor is not None
         if beyond := monitor.crossed(rollout.monitor):
@@ -156,7 +154,7 @@ def rollback(home: Path, service: str, *, by: str, why: str = "", key: Path | No
             raise UsageError(f"there is nothing to roll back: {service} is {_where(rollout)}", _next(rollout))
         if rollout.under_way:
             with suppress(AppError):  # going back must not depend on a lake that can be read
-                rollout, _ = _looked(home, config.load(home), rollout)
+                rollout, _ = looked(home, config.load(home), rollout)
         return _rolled_back(home, rollout, by, why, key)
 
 
@@ -175,7 +173,7 @@ def watch(
             rollout = state.known(home, service)
             if not rollout.under_way:
                 continue
-            rollout, _ = _looked(home, settings, rollout)
+            rollout, _ = looked(home, settings, rollout)
             assert rollout.monitor is not None
             if beyond := monitor.crossed(rollout.monitor):
                 done.append(_rolled_back(home, rollout, by, "; ".join(beyond), key))
@@ -196,30 +194,6 @@ def last_revision(home: Path, service: str) -> int:
     """The largest revision that a rollout gave; 0 without any."""
     found = state.read(home, service)
     return 0 if found is None else found.revision
-
-
-def _looked(home: Path, settings: Settings, rollout: Rollout) -> tuple[Rollout, Arms]:
-    """The rollout with one more look, not written yet."""
-    from optimizer.rollout import reading
-
-    since = state.nanoseconds(rollout.began)
-    rows = reading.decisions(home, settings, rollout.service, rollout.policy_id, rollout.version, since)
-    begun = {step.revision: state.nanoseconds(step.at) for step in rollout.steps}
-    found = arms.arms(rows, state.shares(rollout.steps), begun)
-    now, before = state.now(), rollout.monitor or {}
-    limits = settings.service(rollout.service).limits
-    seen = monitor.look(found, limits, rollout.predicted, at=now, looks=before.get("looks", 0) + 1)
-    known = {one["metric"]: one["units"] for one in before.get("metrics", ())}
-    news = [
-        {"at": now, "metric": one["metric"], **_ends(one["difference"]), "decisions": one["units"]}
-        for one in seen["metrics"]
-        if one["difference"] is not None and one["units"] != known.get(one["metric"])
-    ]
-    return replace(rollout, monitor=seen, timeline=(*rollout.timeline, *news)[-MOST_POINTS:]), found
-
-
-def _ends(difference: dict[str, float]) -> dict[str, float]:
-    return {key: difference[key] for key in ("value", "low", "high")}
 
 
 def _rolled_back(home: Path, rollout: Rollout, by: str, why: str, key: Path | None) -> Done:
