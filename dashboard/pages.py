@@ -15,6 +15,7 @@ from dashboard.views import (
     rollout,
     routing,
     segments,
+    spend,
     traces,
     verdict,
 )
@@ -36,7 +37,7 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
     ),
     "Your app": (
         Page("Data health", "health", health.page),
-        # Page("Spend", "spend", spend.page),
+        Page("Spend", "spend", spend.page),
         Page("Traces", "traces", traces.page),
         Page("Agent flow", "flow", orchestration.page),
         # Page("Quality signals", "quality", quality.page),

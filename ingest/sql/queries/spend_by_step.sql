@@ -1,5 +1,6 @@
 -- What calls cost, by who made them and by which model: the 2,000 dearest kinds of steps, and all others as one row whose
--- names are "…". Columns as in spend_by_time; `step` is the name without the model in it.
+-- names are "…". Columns as in spend_by_time, but tokens are of calls that are not unpriced; `step` is the name without the
+-- model in it.
 -- parameters: service, since_ns, until_ns
 -- columns: service, workflow, agent, kind, step, tool, provider, model, calls, errors, priced, unpriced, retried, cost_usd, input_usd, cache_read_usd, cache_write_usd, output_usd, reasoning_usd, tools_usd, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens, cost_before_retry, cost_of_errors
 -- order: cost_usd descending, calls descending, service, agent, step, model
@@ -11,9 +12,11 @@ with found as (
     coalesce(sum(calls) filter (where retried), 0)::bigint as retried, sum(cost_usd) as cost_usd,
     sum(input_usd) as input_usd, sum(cache_read_usd) as cache_read_usd, sum(cache_write_usd) as cache_write_usd,
     sum(output_usd) as output_usd, sum(reasoning_usd) as reasoning_usd, sum(tools_usd) as tools_usd,
-    sum(input_tokens)::bigint as input_tokens, sum(cache_read_tokens)::bigint as cache_read_tokens,
-    sum(cache_write_tokens)::bigint as cache_write_tokens, sum(output_tokens)::bigint as output_tokens,
-    sum(reasoning_tokens)::bigint as reasoning_tokens,
+    coalesce(sum(input_tokens) filter (where unpriced is null), 0)::bigint as input_tokens,
+    coalesce(sum(cache_read_tokens) filter (where unpriced is null), 0)::bigint as cache_read_tokens,
+    coalesce(sum(cache_write_tokens) filter (where unpriced is null), 0)::bigint as cache_write_tokens,
+    coalesce(sum(output_tokens) filter (where unpriced is null), 0)::bigint as output_tokens,
+    coalesce(sum(reasoning_tokens) filter (where unpriced is null), 0)::bigint as reasoning_tokens,
     coalesce(sum(cost_usd) filter (where retried), 0) as cost_before_retry,
     coalesce(sum(cost_usd) filter (where status = 'error'), 0) as cost_of_errors
   from calls_by_minute
