@@ -349,7 +349,7 @@ def assess(
     case = replace(
         _case(data, suggestion, evaluation, changes, suggested),
         tipping=_tipping(gamma),
-        moved=_alarms(drift),
+        moved=_alarms(drift, limits),
         segments=() if suggested is None else _segments(evaluation, suggested, splits.certify, segments),
         unlabelled="" if suggested is None else _unlabelled(evaluation, suggested, limits),
     )
@@ -564,9 +564,10 @@ def control_of(data: LoggedDataset, *, seed: int) -> ControlFinding:
     )
 
 
-def shifted_outcomes(newer: Evaluation, chosen: int, *, seed: int) -> tuple[str, ...]:
-    """Outcomes that differ, at the same features, between the first `chosen` rows and the others."""
-    return _alarms(shifted(newer, chosen, seed=seed))
+def shifted_outcomes(newer: Evaluation, chosen: int, limits: Limits, *, seed: int) -> tuple[str, ...]:
+    """Outcomes that differ, at the same features, between the first `chosen` rows and the others. Latency is one where
+    it is limited: else nothing was chosen by it, and every provider's moves."""
+    return _alarms(shifted(newer, chosen, seed=seed), limits)
 
 
 def shifted(newer: Evaluation, chosen: int, *, seed: int) -> Drift | None:
@@ -578,8 +579,10 @@ def shifted(newer: Evaluation, chosen: int, *, seed: int) -> Drift | None:
     return compare(newer.data.features, usable, later, newer.data.action_names, seed=seed)
 
 
-def _alarms(found: Drift | None) -> tuple[str, ...]:
-    return () if found is None else tuple(shift.reason.partition(":")[0] for shift in found.alarms("outcome"))
+def _alarms(found: Drift | None, limits: Limits) -> tuple[str, ...]:
+    alarms = () if found is None else found.alarms("outcome")
+    counted = [one for one in alarms if limits.latency_s is not None or not one.what.startswith("latency_s ")]
+    return tuple(shift.reason.partition(":")[0] for shift in counted)
 
 
 def hidden_odds(evaluation: Evaluation, policy: Floats, limits: Limits) -> float | None:

@@ -52,6 +52,20 @@ def test_a_model_whose_quality_changed_of_late_is_not_deployed() -> None:
     assert "quality of cheap moved by -" in moved.got
 
 
+def test_a_latency_that_moved_matters_where_it_is_limited() -> None:
+    """Both models are a second slower on the newest fifth."""
+    world = two_models(4000)
+    better = np.column_stack([world.quality[:, 0], np.maximum(world.quality[:, 0], world.quality[:, 1])])
+    data = replace(world, quality=better).draw(0)
+    data = replace(data, latency_s=data.latency_s + (np.arange(4000) >= 3200))
+    for limits, holds in ((LIMITS, True), (replace(LIMITS, latency_s=5.0), False)):
+        lessons = learn(Logged(data, None, 0.0), limits, None, epsilon=0.05, seed=0)
+        found = assess(data, lessons.suggestion, limits, seed=0)
+        moved = next(reason for reason in found.verdict.reasons if reason.condition == "nothing has moved")
+        assert moved.holds == holds
+        assert holds or "latency_s of" in moved.got
+
+
 def test_a_worse_model_is_kept_out() -> None:
     world = two_models(3000)
     worse = replace(world, quality=np.column_stack([world.quality[:, 0], np.zeros(3000)]))

@@ -314,7 +314,7 @@ def _moved(log: EpisodeLog, splits: Splits, limits: Limits, seed: int) -> tuple[
     """Outcomes of whole episodes that differ, at the same beginning, between the choosing and the certifying ones."""
     later = np.concatenate([splits.choose, splits.certify])
     newer = held_out(beginnings(log), splits.train, later, confidence=limits.confidence, seed=seed)
-    return shifted_outcomes(newer, len(splits.choose), seed=seed)
+    return shifted_outcomes(newer, len(splits.choose), limits, seed=seed)
 
 
 def beginnings(log: EpisodeLog) -> LoggedDataset:
