@@ -38,7 +38,8 @@ _PROXY_KEYS = (
 )
 """Only the proxy knows who called it, and by which route."""
 
-_METADATA = ("metadata.requester_metadata", "metadata.spend_logs_metadata")
+_METADATA = "metadata.requester_metadata"
+"""From which our router takes what clients claim about policies."""
 _DECISION = {
     **dict.fromkeys(("id", "version", "action", "arm", "reason", "features"), text),
     "propensity": real,
@@ -64,11 +65,10 @@ def repair(attributes: Attributes, values: dict[str, object]) -> None:
         if said is not None and (proxied or said == text(attributes.get("litellm.model_group"))):
             values["model_returned"] = bare
         values.setdefault("model_requested", bare)
-    for place in _METADATA:
-        told = attributes.get(place)
-        wanted = "session_id" not in values or ("policy_action" not in values and "policy" in str(told))
-        if wanted and isinstance(sent := structure(told), dict):
-            _from_metadata(sent, values)
+    told = attributes.get(_METADATA)
+    wanted = "session_id" not in values or ("policy_action" not in values and "policy" in str(told))
+    if wanted and isinstance(sent := structure(told), dict):
+        _from_metadata(sent, values)
 
 
 def _from_metadata(sent: Mapping[str, object], values: dict[str, object]) -> None:
