@@ -2,84 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import PATIENCE_S, chromium, chromium_path, served
 from conftest import Demo
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
 
 from dashboard import figures, words
 from dashboard.records import figure
-from optimizer import board
 
 AXES = {"savings_usd_per_1k": "usd_change", "quality_change": "quality_change", "latency_change_s": "seconds_change"}
 COLUMNS = {"cost_usd_per_1k": "usd", "quality": "quality", "latency_s": "seconds"}
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-PATIENCE_S = 60
-
-
-def chromium_path() -> str:
-    """The installed browser; without one the tests are skipped, but fail under CI=true."""
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if found is None:
-        reason = "no Chromium is installed: apt-get install chromium"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    return found
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    path = chromium_path()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def served(home: Path) -> Iterator[str]:
-    """The address of a dashboard on `home`, started as `retroute dashboard` starts it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "RETROUTE_HOME": str(home)}
-    server = subprocess.Popen(
-        board.command("127.0.0.1", port), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):
-                break
-            assert server.poll() is None, "the dashboard ended before it answered"
-            assert time.monotonic() < until, "the dashboard does not answer"
-            time.sleep(0.2)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(10)
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
