@@ -83,6 +83,18 @@ def test_the_interval_leaves_out_a_mean_exactly_when_the_wealth_against_it_is_la
     assert log_wealth(-x, share, -found.high)[-1] == pytest.approx(np.log(2 / ALPHA), abs=1e-4)
 
 
+def test_a_contribution_knows_only_earlier_units() -> None:
+    """Or its mean would not be the difference: an outcome moves its own contribution by 1 / p, and later ones."""
+    y, treated, share, _ = passed_or_not(50, 0.3, 0.0, seed=4)
+    other = y.copy()
+    other[20] = 1 - y[20]
+    moved = contributions(other, treated, share) - contributions(y, treated, share)
+    weight = 1 / share[20] if treated[20] else -1 / (1 - share[20])
+    assert moved[20] == pytest.approx((other[20] - y[20]) * weight)
+    assert not moved[:20].any()
+    assert moved[21:].any()
+
+
 def looks(y: Floats, treated: Bools, share: Floats, of, every: int) -> Iterator[Difference]:  # type: ignore[no-untyped-def]
     for n in range(every, len(y) + 1, every):
         if found := of(y[:n], treated[:n], share[:n], confidence=1 - ALPHA):
