@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard import axes, figures, words
 from dashboard.axes import Axis
+from dashboard.brief import Answer, Gauge
 from dashboard.parts import facts_row, figure, table, tone
 from dashboard.records import (
     Coverage,
@@ -31,17 +32,53 @@ def verdict_head(verdict: ServiceVerdict, month: Figure | None) -> str:
         f'data-service="{escape(verdict.service)}">'
         f'<p class="rr-eyebrow">{escape(verdict.service)}</p>'
         f"<h1>{words.VERDICTS[verdict.outcome]}</h1>"
-        f'<p class="rr-lead">{escape(words.lead(verdict, month))}</p>'
-        f"{_plan(verdict)}</section>"
+        f'<p class="rr-lead">{escape(words.lead(verdict, month))}</p></section>'
     )
 
 
-def _plan(verdict: ServiceVerdict) -> str:
-    if not verdict.plan:
-        return ""
-    said = escape(figures.capital(figures.sentence(verdict.plan)))
-    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", said)
-    return f'<p class="rr-plan"><b>What would decide it.</b> {said}</p>'
+def answers(found: Sequence[Answer]) -> str:
+    """Questions and their answers, each with the pages behind it."""
+    cells = "".join(
+        f'<section class="rr-answer"><h2 class="rr-eyebrow">{escape(one.question)}</h2>'
+        f'<p class="rr-headline">{escape(one.headline)}</p>'
+        f"<ul>{''.join(f'<li>{_code(line)}</li>' for line in one.lines)}</ul>"
+        f'<p class="rr-behind">{_links(one)}</p></section>'
+        for one in found
+    )
+    return f'<div class="rr rr-answers">{cells}</div>'
+
+
+def _code(line: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(line))
+
+
+def _links(one: Answer) -> str:
+    return " · ".join(f'<a href="{escape(href)}" target="_self">{escape(text)}</a>' for text, href in one.links)
+
+
+def way(text: str, href: str) -> str:
+    """A link on a line of its own."""
+    return f'<p class="rr rr-remark"><a href="{escape(href)}" target="_self">{escape(text)}</a></p>'
+
+
+def gauges(found: Sequence[Gauge]) -> str:
+    """How much of the log can speak: a bar each, with a tick where the gate asks for so much."""
+    return f'<ul class="rr rr-gauges">{"".join(_gauge(one) for one in found)}</ul>'
+
+
+def _gauge(one: Gauge) -> str:
+    enough = one.least is None or (one.share is not None and one.share >= one.least)
+    tick = "" if one.least is None else f'<i style="left:{100 * one.least:.1f}%"></i>'
+    asked = "" if one.least is None else f", {figures.share(one.least)} needed"
+    width = 100 * (one.share or 0.0)
+    state = "" if enough else " rr-short"
+    return (
+        f'<li class="rr-gauge{state}"><span class="rr-gauge-name">{escape(one.name)}</span>'
+        f'<span class="rr-gauge-bar" role="img" aria-label="{figures.share(one.share)}{asked}">'
+        f'<b style="width:{width:.1f}%"></b>{tick}</span>'
+        f'<span class="rr-gauge-value">{figures.share(one.share)}</span>'
+        f'<span class="rr-note">{escape(one.note)}{asked}</span></li>'
+    )
 
 
 def axis(data: Axis) -> str:
@@ -62,8 +99,8 @@ def nothing(verdict: ServiceVerdict) -> str:
     )
 
 
-def card(verdict: ServiceVerdict) -> str:
-    """A service in one row: verdict, then cost, quality, latency."""
+def card(verdict: ServiceVerdict, month: Figure | None = None) -> str:
+    """A service in one row: verdict, what it is worth a month, then cost, quality, latency."""
     found = axes.of(verdict)
     if axes.silent(found):
         cells = (
@@ -79,8 +116,15 @@ def card(verdict: ServiceVerdict) -> str:
         f'data-service="{escape(verdict.service)}"><div><p class="rr-eyebrow">{escape(verdict.service)}</p>'
         f'<p class="rr-word"><span class="rr-dot"></span>{words.VERDICTS[verdict.outcome]}</p>'
         f'<p class="rr-note">{figures.counted(verdict.coverage.decisions, "decision")}, '
-        f"{figures.share(verdict.coverage.label_share)} scored</p></div>{cells}</section>"
+        f"{figures.share(verdict.coverage.label_share)} scored</p>{_month(month)}</div>{cells}</section>"
     )
+
+
+def _month(month: Figure | None) -> str:
+    if month is None:
+        return ""
+    told = figures.said(month, "usd_change")
+    return f'<p class="rr-note">{told.value} a month ({told.interval})</p>'
 
 
 def checklist(reasons: Sequence[Reason]) -> str:

@@ -18,17 +18,22 @@ NEWEST = 10
 @frame.page
 def page() -> None:
     runs = data.runs()
-    verdicts = frame.newest(runs)
+    verdicts, judged = frame.newest(runs), [run for run in runs if run.services]
     if not verdicts:
         st.html(parts.page_title("Suggested routing", "Today's share and the suggestion's, at each decision point."))
         frame.problems(runs)
         frame.no_runs()
         return
-    chosen = frame.service("routing", list(verdicts), every=False)
+    picked = frame.filters("routing", list(verdicts), every=False, runs=[run.run_id for run in judged])
     frame.problems(runs)
-    if chosen is not None:
-        _suggestion(verdicts[chosen])
-        _exported(runs, chosen)
+    if picked.service is None:
+        return
+    wanted = [run for run in judged if picked.service in run.services and picked.run_id in (None, run.run_id)]
+    if wanted:
+        _suggestion(wanted[0].services[picked.service])
+    else:
+        st.html(parts.empty("Not judged in this run", f"Run {picked.run_id} says nothing of {picked.service}."))
+    _exported(runs, picked.service)
 
 
 def _suggestion(verdict: ServiceVerdict) -> None:
@@ -37,6 +42,9 @@ def _suggestion(verdict: ServiceVerdict) -> None:
         st.html(parts.empty("No decision point found", "No step of this service was seen to choose between actions."))
     for point in verdict.points:
         _point(point)
+    st.html(sections.way("Who gains and who loses by it", frame.link("segments", service=verdict.service)))
+    href = frame.link("traces", service=verdict.service, decision="changed")
+    st.html(sections.way("The traces it would decide otherwise", href))
     if verdict.costs is not None and verdict.costs.switching:
         about = "What was cached for one model is not cached for another. Not in the savings above."
         st.html(parts.heading("Switching inside a session", about))

@@ -1,29 +1,72 @@
-"""Verdict: what is the suggestion worth, and is it safe?"""
+"""Verdict: what is the suggestion worth, how certain is that, what could go wrong, and what to do next?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
 import streamlit as st
 
-from dashboard import axes, charts, data, figures, parts, sections, theme, words
+from dashboard import (
+    axes,
+    brief,
+    charts,
+    data,
+    estimators_data,
+    estimators_sections,
+    figures,
+    parts,
+    sections,
+    segments_data,
+    theme,
+    words,
+)
 from dashboard.records import Figure, ServiceVerdict
 from dashboard.views import connect, frame
+from ingest.errors import AppError
 
 
 @frame.page
 def page() -> None:
     runs = data.runs()
-    verdicts = frame.newest(runs)
-    if not verdicts:
-        st.html(parts.page_title("Verdict", "What is it worth, and is it safe?"))
+    if not frame.newest(runs):
         frame.problems(runs)
         connect.guide()
         return
-    chosen = frame.service("verdict", list(verdicts), every=True)
+    judged = [run for run in runs if run.services]
+    names = list(frame.newest(runs))
+    picked = frame.filters("verdict", names, every=True, time=True, runs=[run.run_id for run in judged])
     frame.problems(runs)
-    if chosen is None:
+    shown = _within(judged, picked)
+    verdicts = frame.newest(shown)
+    if picked.service is None and verdicts:
         _overview(verdicts)
+    elif picked.service in verdicts:
+        verdict = verdicts[picked.service]
+        _service(verdict, {run.run_id: run for run in shown}[verdict.run_id])
     else:
-        _service(verdicts[chosen], {run.run_id: run for run in runs}[verdicts[chosen].run_id])
+        text = "No run of these days, or not the one that was chosen, judged this service. Widen the filters."
+        st.html(parts.empty("No verdict here", text))
+
+
+def _within(runs: Sequence[data.Run], picked: frame.Filters) -> list[data.Run]:
+    """The runs that were made in the days of the filters; of a chosen one, that one."""
+    return [
+        run
+        for run in runs
+        if picked.run_id in (None, run.run_id)
+        and (picked.since_ns is None or (_made_ns(run) or 0) >= picked.since_ns)
+        and (picked.until_ns is None or (_made_ns(run) or 0) < picked.until_ns)
+    ]
+
+
+def _made_ns(run: data.Run) -> int | None:
+    try:
+        made = datetime.fromisoformat(run.created_at)
+    except ValueError:
+        return None
+    made = made if made.tzinfo else made.replace(tzinfo=UTC)
+    return int(made.timestamp() * 1e9)
 
 
 def _overview(verdicts: dict[str, ServiceVerdict]) -> None:
@@ -31,7 +74,7 @@ def _overview(verdicts: dict[str, ServiceVerdict]) -> None:
     for verdict in words.ranked(list(verdicts.values())):
         with st.container(border=True):
             told, more = st.columns([8, 1], vertical_alignment="center", gap="medium")
-            told.html(sections.card(verdict))
+            told.html(sections.card(verdict, _month(verdict)))
             more.button(
                 "Open",
                 key=f"open-{verdict.service}",
@@ -45,9 +88,12 @@ def _overview(verdicts: dict[str, ServiceVerdict]) -> None:
 
 def _service(verdict: ServiceVerdict, run: data.Run) -> None:
     st.html(sections.verdict_head(verdict, _month(verdict)))
+    behind = _behind(verdict)
+    st.html(sections.answers(brief.answers(verdict, behind, frame.link)))
     _axes(verdict)
     st.html(parts.heading("What this rests on", words.provenance(verdict, run.created_at, *_days(verdict, run))))
     st.html(sections.coverage(verdict.coverage, verdict.support))
+    st.html(sections.gauges(brief.gauges(verdict)))
     st.html(parts.heading("The conditions", "Every one must hold before a policy may go live."))
     st.html(sections.checklist(verdict.reasons))
     st.html(
@@ -69,6 +115,21 @@ def _service(verdict: ServiceVerdict, run: data.Run) -> None:
             st.html(parts.remark(figures.capital(figures.sentence(doubt))))
     st.html(parts.heading("Kinds of interval"))
     st.html(parts.kinds())
+
+
+def _behind(verdict: ServiceVerdict) -> brief.Behind:
+    """What else is known; a file that cannot be read is named on its own page, and missing here."""
+    seen, month = data.window(verdict), _month(verdict)
+    pace = None
+    if month is not None and seen is not None:
+        pace = seen.decisions / ((seen.last_ns - seen.first_ns) / figures.DAY_NS) * words.MONTH_DAYS
+    backtest = segments = rollout = None
+    try:
+        backtest, segments = estimators_data.load(verdict), segments_data.load(verdict)
+        rollout = data.rollout(verdict.service)
+    except AppError as error:
+        st.html(parts.notice(f"{error.message}. {error.hint}"))
+    return brief.Behind(month, pace, backtest, segments, rollout)
 
 
 def _days(verdict: ServiceVerdict, run: data.Run) -> tuple[int | None, int | None]:
@@ -110,17 +171,9 @@ def _evidence(verdict: ServiceVerdict) -> None:
         colour = theme.VERDICT_COLOURS[verdict.outcome]
         chart = charts.frontier(verdict.frontier, verdict.table, colour, frame.ink(), verdict.curve)
         st.altair_chart(chart, key="frontier")
-    if not verdict.estimators:
-        return
-    st.html(
-        parts.heading("Do the estimators agree?", "The same change by different methods. Where they part, trust none.")
-    )
-    for column, axis in zip(st.columns(3, gap="medium"), axes.of(verdict), strict=True):
-        every = ((figures.estimator(row.estimator), row.on(axis.name)) for row in verdict.estimators)
-        found = [(name, figure) for name, figure in every if figure.kind != "certified"]
-        with column:
-            st.altair_chart(charts.forest(found, axis, frame.ink()), key=f"forest-{axis.name}")
-    if certified := words.certified(verdict.estimators, axes.of(verdict)):
-        st.html(parts.remark(certified))
-    for name, reason in words.refusals(verdict.estimators):
-        st.html(parts.remark(f"{figures.estimator(name)}: {figures.sentence(reason)}"))
+    if verdict.estimators:
+        st.html(parts.heading("Do the estimators agree?", estimators_sections.agreement(verdict)))
+        if certified := words.certified(verdict.estimators, axes.of(verdict)):
+            st.html(parts.remark(certified))
+        href = frame.link("estimators", service=verdict.service)
+        st.html(sections.way("Every method, and how well they predicted before", href))
