@@ -12,6 +12,7 @@ from dashboard.views import (
     health,
     orchestration,
     plan,
+    quality,
     rollout,
     routing,
     segments,
@@ -40,7 +41,7 @@ SECTIONS: Mapping[str, Sequence[Page]] = {
         Page("Spend", "spend", spend.page),
         Page("Traces", "traces", traces.page),
         Page("Agent flow", "flow", orchestration.page),
-        # Page("Quality signals", "quality", quality.page),
+        Page("Quality signals", "quality", quality.page),
     ),
     "Evidence": (
         Page("Suggested routing", "routing", routing.page),

@@ -1,8 +1,8 @@
 -- Scores given within some time, each with the trace that it judges, of one service or of all; see the view scores. `model`
--- is that of the trace ("several models"; NULL: it called none); `there` is whether the trace is; `of_step` whether a part
+-- is that of the trace ("several models"; NULL: it called none); `there` is whether the trace is, `start_ns` when it began; `of_step` whether a part
 -- of it is judged, `part` which; delays are from the end of the trace, in seconds.
 -- parameters: service, since_ns, until_ns
--- columns: trace, part, of_step, of_session, there, service, model, name, source, value, value01, labelled, probability, time_ns, delay_s
+-- columns: trace, part, of_step, of_session, there, start_ns, service, model, name, source, value, value01, labelled, probability, time_ns, delay_s
 -- order: time_ns, trace, name
 with given as (
   select * from score_versions
@@ -32,8 +32,9 @@ placed as (
   left join responses r on r.response_id = g.response_id
 )
 select
-  hash(p.trace_id) as trace, hash(p.span_id) as part, p.span_id is not null as of_step,
-  p.trace_id is null and p.session_id is not null as of_session, t.trace_id is not null as there, t.service,
+  case when p.trace_id is not null then hash(p.trace_id) end as trace,
+  case when p.span_id is not null then hash(p.span_id) end as part, p.span_id is not null as of_step,
+  p.trace_id is null and p.session_id is not null as of_session, t.trace_id is not null as there, t.start_ns, t.service,
   json_extract_string(case when contains(t.models, '","') then '["several models"]' else t.models end, '$[0]') as model,
   p.name, p.source, p.value, p.value01, p.label is not null as labelled, p.probability, p.time_ns,
   case when p.time_ns > 0 and t.end_ns > 0 then (p.time_ns - t.end_ns) / 1e9 end as delay_s
