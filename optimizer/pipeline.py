@@ -248,7 +248,9 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         if services:
             calls = calls.filter(pl.col("service").is_in(list(services)))
         calls = one_list.with_one_list(calls, prices, price_list.at)
+        told = calls["policy_propensity"].is_not_null()
         calls = stated_propensities.filled(calls, stated_propensities.read(home))
+        stated = calls.filter(calls["policy_propensity"].is_not_null() & ~told)["trace_id"].unique()
         names = calls["service"].drop_nulls().unique().sort().to_list()
         spent = calls.select(
             *("service", "kind", "session_id", "model_requested", "model_returned", "provider", "start_ns"),
@@ -276,6 +278,8 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
     decisions = realised.marked(decisions, versions)
+    known = (pl.col("propensity_origin") == "logged").fill_null(False)
+    decisions = decisions.with_columns(stated=known & pl.col("trace_id").is_in(stated.implode()))
     about = {
         "snapshot": snapshot,
         "calls": count,
@@ -449,11 +453,12 @@ def _keep_evidence(
     guarded: Mapping[str, segments.Protected],
 ) -> None:
     """Writes how far the logs identify an answer, and the scores by which other prices can be tried."""
+    origin = pl.when("stated").then(pl.lit("stated")).otherwise("propensity_origin")
     said = identified.evidence_json(
         data,
         findings,
         limits,
-        origin=own["propensity_origin"].to_list(),
+        origin=own.select(origin if "stated" in own.columns else "propensity_origin").to_series().to_list(),
         trace_ids=own["trace_id"].to_list(),
         fixed=(learned.get("behaviour") or {}).get("fixed", []),
         protected=guarded,

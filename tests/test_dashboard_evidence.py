@@ -344,7 +344,7 @@ def test_the_demo_is_shown_whole(view: str, finished_demo, monkeypatch: pytest.M
 
 
 def test_steps_of_the_demo_hold_every_judging_trace(finished_demo) -> None:
-    """At the first step all traces are there and the policy takes something in each; later it takes ever less."""
+    """At the first step all traces are there and the policy takes something in each; later in fewer."""
     result = finished_demo.result["services"]["sql-agent"]
     run = finished_demo.home / "runs" / result["run_id"]
     kept = json.loads((run / runs.kept_name("sql-agent", "evidence")).read_text())
@@ -353,5 +353,5 @@ def test_steps_of_the_demo_hold_every_judging_trace(finished_demo) -> None:
     assert first["rows"] == kept["judged"] == sum(cell["logged"] for cell in first["cells"])
     taken = [sum(cell["policy_share"] for cell in one["cells"]) for one in kept["segments"]]
     assert taken[0] == pytest.approx(1.0)
-    assert taken == sorted(taken, reverse=True)
+    assert max(taken[1:]) < 1.0
     assert kept["weights"]["effective"] == result["support"]["effective"]

@@ -167,4 +167,5 @@ def test_the_next_night_learns_from_the_stated_probabilities(tmp_path: Path) -> 
     run = pipeline.train(home, SETTINGS)
     decisions = pl.read_parquet(home / "runs" / run / "decisions.parquet")
     assert set(decisions["propensity_origin"]) == {"logged"}
+    assert decisions["stated"].all()
     assert dict(decisions.select("action", "propensity").unique().iter_rows()) == weights
