@@ -631,10 +631,12 @@ def export(home: Path, target: str, service: str, out: Path, run_id: str | None,
     """
     from ingest.home import open_home
     from optimizer import published
+    from optimizer import rollout as rollouts
     from optimizer.export import agents, litellm, onnx, rules
 
     policy = published.find(open_home(home, create=False), service, run_id)
     policy.require_deployable(unproven)
+    rollouts.require_free(home, service, out)
     notes = {"litellm": litellm, "agents": agents, "onnx": onnx, "rules": rules}[target].export(
         policy.folder, out, service
     )

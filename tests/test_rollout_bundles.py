@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rollout_world import SERVICE, judged_run
 
 from ingest.errors import UsageError, WorkError
-from optimizer import bundle_words, pipeline, rollout, runs
+from optimizer import bundle_words, cli, pipeline, rollout, runs
 from optimizer.bundle_check import failures
 from optimizer.config import Settings
 from optimizer.rollout import bundles, reading, state
@@ -254,3 +254,12 @@ def test_a_night_leaves_the_bundle_to_the_rollout(home: Path, monkeypatch: pytes
     assert (runs.active(home), looked) == ({}, [home])
     rollout.rollback(home, SERVICE, by="ann")
     assert rollout.start(home, SERVICE, by="ann").rollout.run_id == "r2"
+
+
+def test_an_export_into_the_bundle_of_a_rollout_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(home, percent=20)
+    export = ["export", "--home", str(home), "--target", "litellm", "--service", SERVICE, "--out"]
+    assert cli.run([*export, str(home / "out")]) == 2
+    assert "is the bundle of a rollout: version r1, a canary of 20 %" in capsys.readouterr().err
+    assert manifest(home)["canary"]["percent"] == 20
+    assert cli.run([*export, str(home / "other")]) == 0

@@ -4,9 +4,10 @@
 routers load, and `stages` are the actions. Each action writes a new revision; only the newest one counts.
 """
 
-from optimizer.rollout.stages import Done, advance, holds, last_revision, rollback, start, status, watch
+from optimizer.rollout.stages import Done, advance, holds, last_revision, require_free, rollback, start, status, watch
 from optimizer.rollout.state import Rollout, Step
 
 __all__ = [
-    "Done", "Rollout", "Step", "advance", "holds", "last_revision", "rollback", "start", "status", "watch",
+    "Done", "Rollout", "Step", "advance", "holds", "last_revision", "require_free", "rollback", "start", "status",
+    "watch",
 ]  # fmt: skip

@@ -190,6 +190,17 @@ def holds(home: Path, service: str) -> bool:
     return found is not None and Path(found.folder) == runs.bundle_folder(home, service).absolute()
 
 
+def require_free(home: Path, service: str, bundle: Path) -> None:
+    """UsageError if this bundle of the service changes by rollouts only: a policy written into it otherwise would serve
+    everyone at once, or be refused for its lower revision."""
+    found = state.read(home, service)
+    if found is not None and Path(found.folder) == bundle.absolute():
+        raise UsageError(
+            f"{bundle} is the bundle of a rollout: version {found.version}, {_where(found)}",
+            f"Write it by `retroute rollout start --service {service}`, or name another folder.",
+        )
+
+
 def last_revision(home: Path, service: str) -> int:
     """The largest revision that a rollout gave; 0 without any."""
     found = state.read(home, service)
