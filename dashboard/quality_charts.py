@@ -41,7 +41,7 @@ def days(rows: pl.DataFrame, ink: Ink) -> alt.LayerChart:
     """The mean of each day's scores in its interval. Columns: day_ns, mean, low, high, scores."""
     data = rows.filter(pl.col("mean").is_not_null()).select(
         pl.from_epoch("day_ns", time_unit="ns").dt.replace_time_zone("UTC").alias("day"),
-        *(100 * pl.col(name) for name in ("mean", "low", "high")),
+        *(pl.col(name) * 100 for name in ("mean", "low", "high")),
         "scores",
     )
     x = alt.X("day:T", title=None, scale=alt.Scale(type="utc"), axis=ticks(ink, 5, format="%-d %b", labelOverlap=True))
@@ -84,12 +84,13 @@ def distribution(rows: pl.DataFrame, order: Sequence[str], ink: Ink) -> alt.Laye
         alt.Tooltip("scores:Q", title="Scores", format=","),
     ]
     base = alt.Chart(data).encode(y=y, tooltip=tips)
-    shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.06, 1.0]), legend=None)
+    shade = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.05, 0.38]), legend=None)
     boxes = base.mark_rect(color=ink.text, stroke=ink.page, strokeWidth=2).encode(x=x, x2="high:Q", opacity=shade)
     middle = alt.X("middle:Q")
-    said = alt.Chart(data.with_columns(middle=(pl.col("low") + pl.col("high")) / 2)).mark_text(fontSize=11)
-    tint = alt.condition("datum.share > 0.45", alt.value(ink.page), alt.value(ink.text))
-    return layered([boxes, said.encode(x=middle, y=y, text="text:N", color=tint)], 64 + 34 * max(len(order), 1))
+    said = alt.Chart(data.with_columns(middle=(pl.col("low") + pl.col("high")) / 2)).mark_text(
+        fontSize=11, color=ink.text
+    )
+    return layered([boxes, said.encode(x=middle, y=y, text="text:N")], 64 + 34 * max(len(order), 1))
 
 
 def reliability(bins: Sequence[Bin], ink: Ink) -> alt.LayerChart:
