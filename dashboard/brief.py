@@ -22,7 +22,7 @@ MOST_RISKS = 5
 _CERTAIN: dict[Outcome, str] = {
     "deploy": "Certain enough to act on",
     "promising": "A saving is certain, its safety is not",
-    "keep": "Certain enough to leave it",
+    "keep": "Not certain enough to act on",
     "cannot_tell": "Not known",
 }
 _STAGED = (
@@ -99,9 +99,11 @@ def _saving(verdict: ServiceVerdict, behind: Behind) -> tuple[str, tuple[str, ..
     told = savings if month is None else month
     span = "per 1,000 decisions" if month is None else "a month"
     figure = told if told.span[0] >= 0 else _negated(told)
-    headline = f"{'Saves' if told.span[0] >= 0 else 'Costs'} {said(figure, 'usd').value}"
-    headline += f"{'' if told.span[0] >= 0 else ' more'} {span}"
-    lines = [f"{share(verdict.limits.confidence)} interval: {said(told, 'usd').interval} {span}."]
+    verb, more = ("save", "") if told.span[0] >= 0 else ("cost", " more")
+    verb = f"{capital(verb)}s" if verdict.outcome == "deploy" else f"Would {verb}"
+    headline = f"{verb} {said(figure, 'usd').value}{more} {span}"
+    lines = ["The best candidate found, which is not suggested."] if verdict.outcome == "keep" else []
+    lines += [f"{share(verdict.limits.confidence)} interval: {said(told, 'usd').interval} {span}."]
     if month is not None:
         per = said(savings, "usd")
         pace = "" if behind.decisions_a_month is None else f" at {count(behind.decisions_a_month)} decisions a month"

@@ -353,10 +353,19 @@ def services_settings() -> Mapping[str, ServiceSettings]:
 def bundle_folder(verdict: ServiceVerdict) -> Path | None:
     """The exported bundle, as long as it still holds this run's policy: a later export replaces it."""
     folder, own = run_folders.bundle_folder(home(), verdict.service), policy_folder(verdict)
-    manifest = folder / "policy" / "manifest.json"
-    if own is None or not manifest.is_file() or manifest.read_bytes() != (own / "manifest.json").read_bytes():
+    if own is None or not (folder / "policy" / "manifest.json").is_file():
         return None
-    return folder
+    made = _policy_in(own)
+    return folder if made is not None and _policy_in(folder / "policy") == made else None
+
+
+def _policy_in(folder: Path) -> Mapping[str, Any] | None:
+    """What makes a policy the same one: an export adds how it was judged, and a rollout who is under it."""
+    try:
+        said = _json(folder / "manifest.json")
+    except UnreadableError:
+        return None
+    return {name: said.get(name) for name in ("policy_id", "version", "run", "files")}
 
 
 def policy_manifest(verdict: ServiceVerdict) -> Mapping[str, Any] | None:

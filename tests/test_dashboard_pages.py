@@ -378,6 +378,15 @@ def test_bundle_replaced_by_a_later_export_is_not_offered_for_the_old_run(full: 
     assert "No bundle" in text(at)
 
 
+def test_bundle_that_also_says_how_it_was_judged_is_still_this_runs(full: Path) -> None:
+    manifest = full / "bundles" / "alpha" / "policy" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "evaluation": {"verdict": "deploy"}}))
+    assert [button.proto.label for button in show("routing", service="alpha").get("download_button")] == [
+        "Policy",
+        "Bundle",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

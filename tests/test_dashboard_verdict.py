@@ -75,8 +75,8 @@ def lines(name: str, question: int, behind: Behind | None = None, **more: object
     ("name", "said"),
     [
         ("alpha", ["Saves", "Certain enough to act on", "1 segment loses quality", "Roll it out"]),
-        ("beta-agent", ["Saves", "A saving is certain", "1 condition fails", "Gather what is missing"]),
-        ("gamma", ["Costs", "Certain enough to leave it", "2 conditions fail", "Leave today's"]),
+        ("beta-agent", ["Would save", "A saving is certain", "1 condition fails", "Gather what is missing"]),
+        ("gamma", ["Would cost", "Not certain enough", "2 conditions fail", "Leave today's"]),
         ("delta", ["Not known", "Not known", "1 condition fails", "Run a small experiment"]),
     ],
 )
@@ -201,8 +201,8 @@ def test_texts_from_outside_are_escaped_in_the_answers(home: Path) -> None:
 
 def test_the_overview_says_what_each_service_is_worth_a_month(full: Path) -> None:
     at = show()
-    assert len(re.findall(r"a month \(", text(at))) == 3
-    assert "a month" not in text(at).partition("delta")[2]
+    assert len(re.findall(r"a month \(", text(at))) == 2
+    assert "a month" not in text(at).partition("gamma")[2]  # not suggested, or not known
 
 
 @pytest.fixture

@@ -25,6 +25,9 @@ from dashboard.records import Figure, ServiceVerdict
 from dashboard.views import connect, frame
 from ingest.errors import AppError
 
+WORTH = ("deploy", "promising")
+"""Verdicts that a month's saving is told of in the overview: what is not suggested saves nothing."""
+
 
 @frame.page
 def page() -> None:
@@ -74,7 +77,7 @@ def _overview(verdicts: dict[str, ServiceVerdict]) -> None:
     for verdict in words.ranked(list(verdicts.values())):
         with st.container(border=True):
             told, more = st.columns([8, 1], vertical_alignment="center", gap="medium")
-            told.html(sections.card(verdict, _month(verdict)))
+            told.html(sections.card(verdict, _month(verdict) if verdict.outcome in WORTH else None))
             more.button(
                 "Open",
                 key=f"open-{verdict.service}",
