@@ -58,7 +58,6 @@ def overlap(cells: pl.DataFrame, needed: float, unit: str, ink: Ink) -> alt.Laye
     tiles = base.mark_rect(strokeWidth=1.5, cornerRadius=3).encode(
         color=alt.Color("depth:Q", scale=alt.Scale(domain=[0, 1], range=[ink.panel, ink.quiet]), legend=None),
         stroke=edge,
-        strokeDash=alt.condition("datum.state == 'few'", alt.value([4, 3]), alt.value([1, 0])),
     )
     hatch = base.mark_text(fontSize=15, color=FAILS, opacity=0.75).encode(text="hatch:N")
     words = base.mark_text(fontSize=13, fontWeight=600).encode(
@@ -78,10 +77,10 @@ def _heads(ink: Ink) -> alt.Axis:
 
 
 def _rows(ink: Ink) -> alt.Axis:
-    """Names of segments; the conditions of a rule below each other."""
-    lines = "split(datum.label, ' and ')"
-    quiet: dict[str, Any] = {"domain": False, "ticks": False, "labelPadding": 8}
-    return alt.Axis(labelLimit=330, labelColor=ink.text, labelFontSize=12, labelExpr=lines, **quiet)
+    """Names of segments, long ones in two lines."""
+    words = "split(replace(datum.label, ' and ', ',\\n'), '\\n')"
+    quiet: dict[str, Any] = {"domain": False, "ticks": False, "labelPadding": 8, "labelOffset": -4}
+    return alt.Axis(labelLimit=360, labelColor=ink.text, labelFontSize=12, labelExpr=words, **quiet)
 
 
 def propensities(data: pl.DataFrame, unit: str, ink: Ink) -> alt.LayerChart:

@@ -102,7 +102,7 @@ def key(found: Evidence) -> str:
         asked = f"Numbers: effective {found.unit}s that speak for the suggestion where it takes the action"
     need, least = figures.count(found.effective_needed), figures.count(found.cell_needed)
     return (
-        f"{asked}. Darkest from {need} on, which are needed in all; dashed below {least}, too few to say anything of "
+        f"{asked}. Darkest from {need} on, which are needed in all; outlined below {least}, too few to say anything of "
         "the cell alone; hatched where the log gave the action no chance."
     )
 
@@ -152,12 +152,18 @@ def drift(shifts: pl.DataFrame, most: int = 8) -> str:
             {"outcome": "Outcome", "mix": "Prompts", "behaviour": "Routing"}.get(row["aspect"], row["aspect"]),
             row["what"],
             "moved" if row["alarm"] else "as before",
-            f"{row['size']:+.3g}" if row["aspect"] != "mix" else f"AUC {row['size']:.2f}",
+            _moved(row["aspect"], row["size"]),
             "unknown" if row["p_value"] is None else f"{row['p_value']:.2g}",
         ]
         for row in shifts.head(most).iter_rows(named=True)
     ]
     return parts.table(["What", "Of", "Verdict", "Later minus earlier", "p"], body, numbers=2, label="drift")
+
+
+def _moved(aspect: str, size: float | None) -> str:
+    if size is None:
+        return "unknown"
+    return f"AUC {size:.2f}" if aspect == "mix" else f"{size:+.3g}".replace("-", "−")
 
 
 def doubt(found: Evidence, margin: float) -> str:

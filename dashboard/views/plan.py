@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import parts, plan_charts, plan_data, plan_sections
+from dashboard import figures, parts, plan_charts, plan_data, plan_sections
 from dashboard.plan_data import Experiment, Labels, Plan
 from dashboard.records import ServiceVerdict
 from dashboard.views import frame
@@ -42,6 +42,8 @@ def page() -> None:
 def _experiment(verdict: ServiceVerdict, plan: Plan, found: Experiment) -> None:
     st.html(parts.lead(plan_sections.answer(plan, found)))
     st.html(plan_sections.figures_row(found))
+    level = figures.share(verdict.limits.confidence)
+    st.html(parts.remark(f"At the pace of the log; {level} intervals, each by itself."))
     budget = _budget(found)
     _widths(found, budget)
     about = f"Decision point {plan.point}. Each row sums to 100%; the router draws by the row of what it would choose."
