@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 
 from optimizer import cli
+from optimizer.export.agents import FOR_AGENTS, FOR_CALLS
 
 ROOT = Path(cli.__file__).resolve().parent.parent
 HEAVY = {"torch", "sklearn", "scipy", "streamlit", "duckdb", "litellm", "polars", "pyarrow", "numpy", "opentelemetry"}
 HELP_CPU_S = 0.3
+ELSEWHERE = {
+    "optimizer.export.litellm_router",  # runs inside the proxy
+    *(f"optimizer.agents.{name}" for name in (*FOR_CALLS, *FOR_AGENTS)),  # inside an app, with its framework
+}
 
 
 def modules_after(code: str) -> set[str]:
@@ -57,7 +62,7 @@ def test_importing_every_module_of_ingest_and_optimizer_loads_no_learner_and_no_
         module.name
         for package in ("ingest", "optimizer")
         for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}.")
-        if module.name != "optimizer.export.litellm_router"  # runs inside the proxy
+        if module.name not in ELSEWHERE
     ]
     loaded = modules_after(f"import importlib\nfor name in {names!r}: importlib.import_module(name)")
     assert {"optimizer", "ingest", "duckdb"} <= loaded
