@@ -22,6 +22,9 @@ def answer(found: Found) -> str:
     total = len(found.segments)
     if not total:
         return "No part of the decisions is large enough to be looked at by itself."
+    if all(one.quality.refused for one in found.segments):
+        reason = figures.sentence(found.segments[0].quality.reason)
+        return f"No segment can be judged alone. {found.segments[0].title}: {reason}"
     limit = figures.points(-found.margin)
     lost = (
         f"Quality falls past the limit of {limit} in {_named(worse)}."

@@ -20,10 +20,6 @@ MANY_STEPS = (
     "traces of several decisions: of a window's traces, too few follow a policy at every step for an estimate of the "
     "window alone"
 )
-NOT_BY_SEGMENT = (
-    "traces of several decisions are judged as a whole; of segments, only those stated in retroute.toml are, on the "
-    "verdict"
-)
 
 
 def keep(
@@ -54,12 +50,12 @@ def keep(
     _write(folder, service, "regressions", found | {"previous": before})
 
 
-def keep_steps(home: Path, folder: Path, service: str, own: pl.DataFrame, judged: Mapping[str, Any]) -> None:
-    """Writes both files of an orchestrated service: what was predicted beside what came, and why there is no more."""
+def keep_steps(home: Path, folder: Path, service: str, own: pl.DataFrame, judged: dict[str, Any]) -> None:
+    """Writes both files of an orchestrated service: what was predicted beside what came, and why there is no backtest.
+    judged: as `judge_service` gives it; what it says by segment is taken out of it."""
     tried = {"refused": MANY_STEPS, "confidence": judged["limits"]["confidence"], "trials": [], "counts": []}
     _write(folder, service, "backtest", tried | realised.to_json(home, service, judged, own))
-    nothing: dict[str, Any] = {"refused": NOT_BY_SEGMENT, "segments": [], "small": [], "worst": [], "previous": None}
-    _write(folder, service, "regressions", nothing)
+    _write(folder, service, "regressions", judged.pop("regressions") | {"previous": None})
 
 
 def _write(folder: Path, service: str, kind: runs.Kept, found: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ interval is past the limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -196,15 +196,31 @@ def to_json(
     """What regressions.json keeps of a service. policy: (m, a) on the judged decisions, None where nothing is
     suggested; decisions: trace_id and time_ns of each of them."""
     if policy is None or not len(evaluation.data):
-        return {"refused": "nothing is suggested", "segments": [], "small": [], "worst": []}
+        return nothing("nothing is suggested")
     large, small = segments(known, evaluation.data, policy, stated)
+    return said(parts(evaluation, policy, large, limits), small, worst(evaluation, policy), limits, decisions)
+
+
+def nothing(reason: str) -> dict[str, Any]:
+    """The same where there is nothing to say."""
+    return {"refused": reason, "segments": [], "small": [], "worst": []}
+
+
+def said(
+    found: list[Part],
+    small: list[Segment],
+    worst_of: list[Worst],
+    limits: Limits,
+    decisions: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The findings as JSON. decisions: trace_id and time_ns of all that judge."""
     margin = limits.quality_margin
     return {
         "refused": None,
         "method": "Bonferroni",
         "confidence": limits.confidence,
-        "each": adjusted(limits.confidence, len(large)),
-        "intervals": 2 * len(large),
+        "each": adjusted(limits.confidence, len(found)),
+        "intervals": 2 * len(found),
         "quality_margin": margin,
         "segments": [
             {
@@ -217,7 +233,7 @@ def to_json(
                 "cost_flag": one.cost_flag,
                 "quality_flag": one.quality_flag(margin),
             }
-            for one in parts(evaluation, policy, large, limits)
+            for one in found
         ],
         "small": [{"dimension": one.dimension, "segment": one.name, "decisions": int(one.rows.sum())} for one in small],
         "worst": [
@@ -229,6 +245,6 @@ def to_json(
                 "quality_suggested": one.quality,
                 "savings_usd_per_1k": one.saving,
             }
-            for one in worst(evaluation, policy)
+            for one in worst_of
         ],
     }

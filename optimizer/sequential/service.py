@@ -17,7 +17,7 @@ from optimizer.gate import Limits
 from optimizer.looks import Look
 from optimizer.runtime import Model
 from optimizer.segments import protected
-from optimizer.sequential import identified, plan, students, summary
+from optimizer.sequential import by_segment, identified, plan, students, summary
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.logged import Episodes, to_episodes
 from optimizer.sequential.policies import script_of
@@ -119,6 +119,7 @@ def judge_service(
             trace_ids=episodes.trace_ids,
             fixed=(learned.get("behaviour") or {}).get("fixed", []),
         ),
+        "regressions": by_segment.to_json(log, findings, limits, learned["share"], guarded, episodes.trace_ids),
     }
     return said, estimates_frame(name, findings)
 

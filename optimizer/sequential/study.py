@@ -93,6 +93,8 @@ class Findings:
     """Where estimators of the suggestion part by more than chance, which."""
     control: ControlFinding | None = None
     """Whether estimated probabilities of the first decisions miss what moved a choice; None where they are logged."""
+    expected: tuple[Floats, Floats] | None = None
+    """(k, n, a) future outcomes on them under the suggestion, and under the logged behaviour."""
 
 
 def learn(
@@ -229,6 +231,7 @@ def assess(
         policy,
         evaluation.disagreement(judged, policy, model) if suggestion.share == 1.0 else {},
         control,
+        (model, today),
     )
 
 
@@ -345,6 +348,17 @@ def _support(judged: EpisodeLog, policy: Floats) -> Support:
     )
 
 
+def change_of(
+    episodes: Ints, judged: EpisodeLog, policy: Floats, model: Floats, today: Floats, share: float, level: float
+) -> Mapping[Metric, Outcome]:
+    """The suggestion's changes on some of the judging episodes alone."""
+    rows = np.isin(judged.episode, episodes)
+    known = (judged.take(episodes), policy[rows], model[:, rows], today[:, rows])
+    if share == 1.0:
+        return evaluation.change(*known, confidence=level)
+    return mixture.change(*known, share, confidence=level)
+
+
 def _segments(
     judged: EpisodeLog,
     places: Ints,
@@ -361,13 +375,7 @@ def _segments(
         episodes = np.flatnonzero(protected.rows[places])
         change: Outcome = Refused("none of the newest traces is in it")
         if len(episodes):
-            rows = np.isin(judged.episode, episodes)
-            part = judged.take(episodes)
-            known = (part, policy[rows], model[:, rows], today[:, rows])
-            if share == 1.0:
-                change = evaluation.change(*known, confidence=level)["quality"]
-            else:
-                change = mixture.change(*known, share, confidence=level)["quality"]
+            change = change_of(episodes, judged, policy, model, today, share, level)["quality"]
         found.append(segment(name, len(episodes), change, protected.quality_margin))
     return tuple(found)
 
