@@ -14,9 +14,11 @@ import io
 import itertools
 import json
 import math
+import operator
 import os
 import random
 import re
+import struct
 import time
 import unicodedata
 import zipfile
@@ -99,8 +101,12 @@ def featurise(context: Mapping[str, object]) -> Floats:
     try:
         values = _features(context)
     except Exception:  # not a mapping, or one that raises: a router answers all the same
-        values = np.zeros(DIM)
-    return values.astype(np.float16).astype(np.float32)
+        values = [0.0] * DIM
+    # So few numbers are handled sooner without arrays, above all by a proxy that did something else in between.
+    return np.frombuffer(_HALF.pack(*values), dtype="<f2").astype(np.float32)
+
+
+_HALF = struct.Struct(f"<{DIM}e")
 
 
 OPENING_SPEC = SPEC + "+opening"
@@ -248,8 +254,7 @@ def features_hash(features: Floats) -> str:
     return hashlib.sha256(np.asarray(features, dtype="<f2").tobytes()).hexdigest()[:16]
 
 
-def _features(context: Mapping[str, object]) -> Floats:
-    values = np.zeros(DIM)
+def _features(context: Mapping[str, object]) -> list[float]:
     roles = [0, 0, 0, 0]
     attachments = 0
     total = 0
@@ -273,7 +278,8 @@ def _features(context: Mapping[str, object]) -> Floats:
         if (group := _GROUP_OF.get(token)) is not None:
             groups[group] += 1
     size = max(len(plain), 1)
-    dense = [
+    ascii_only = plain.encode("ascii", "ignore")
+    return [
         math.log1p(len(prompt)),
         math.log1p(len(words)),
         math.log1p(plain.count("\n") + 1 if plain else 0),
@@ -283,8 +289,8 @@ def _features(context: Mapping[str, object]) -> Floats:
         math.log1p(plain.count("```")),
         math.log1p(_count(head, _MATH_SYMBOLS)),
         math.log1p(_count(head, _BRACKETS)),
-        _count(plain.encode("ascii", "ignore"), b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") / size,
-        (len(plain) - len(plain.encode("ascii", "ignore"))) / size,
+        _count(ascii_only, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") / size,
+        (len(plain) - len(ascii_only)) / size,
         math.log1p(sum(map(len, words)) / len(words)) if words else 0.0,
         len(set(words)) / len(words) if words else 0.0,
         math.log1p(len(_CHOICE.findall(head)) if _CHOICE_LIKE.search(head) or _CHOICE.match(head) else 0),
@@ -296,10 +302,8 @@ def _features(context: Mapping[str, object]) -> Floats:
         math.log1p(_size(context.get("tools"))),
         float(_wants_json(context.get("response_format"))),
         math.log1p(_size(context.get("history"))),
+        *_hashed(tokens),
     ]
-    values[: len(dense)] = dense
-    values[len(dense) :] = _hashed(tokens)
-    return values
 
 
 def _entries(history: object) -> list[Mapping[str, object]]:
@@ -377,17 +381,18 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _hashed(tokens: Sequence[bytes]) -> Floats:
-    if not tokens:
-        return np.zeros(HASHED)
+def _hashed(tokens: Sequence[bytes]) -> list[float]:
+    counts = [0] * HASHED
     single = list(map(zlib.crc32, tokens))
     spaced = (b" " + b"\0 ".join(tokens)).split(b"\0")
     pairs = map(zlib.crc32, spaced[1:], single)  # crc32 goes on where the first token's ended
-    codes = np.array([*single, *pairs], dtype=np.uint32)
-    signed = np.bincount(codes % HASHED + HASHED * (codes >> 31), minlength=2 * HASHED)
-    counts = np.asarray(signed[:HASHED] - signed[HASHED:], dtype=np.float64)
-    norm = math.sqrt(counts @ counts)
-    return counts / norm if norm > 0.0 else counts
+    for code in itertools.chain(single, pairs):
+        if code >> 31:
+            counts[code % HASHED] -= 1
+        else:
+            counts[code % HASHED] += 1
+    norm = math.sqrt(sum(map(operator.mul, counts, counts))) or 1.0
+    return [count / norm for count in counts]
 
 
 def _count(data: bytes, characters: bytes) -> int:
@@ -552,11 +557,11 @@ class Model:
             return np.ones((len(features), len(self.actions)), dtype=np.bool_)
         return able(features, self.arrays["able"])
 
-    def able_ones(self, features: Floats) -> tuple[str, ...]:
+    def able_ones(self, features: Sequence[float]) -> tuple[str, ...]:
         """`able` of one decision (d,): the names of the actions that can serve it."""
         if "able" not in self.arrays:
             return self.actions
-        length = float(features[_LENGTH_PLACE])
+        length = features[_LENGTH_PLACE]
         needed = [place for place in _NEED_PLACES if features[place] > 0]
         return tuple(
             name
@@ -572,21 +577,20 @@ class Model:
             for most, *row in self.arrays["able"].tolist()
         ]
 
-    def far(self, features: Floats) -> bool:
+    def far(self, features: Sequence[float]) -> bool:
         """(d,) Whether more than `FAR_COUNTS` counts of a decision lie beyond all that were seen in training: what the
         policy says of such a prompt is worth nothing. Beyond is by more than a quarter of the range seen, and by more
         than twice as many."""
         if "seen" not in self.arrays:
             return False
-        low, high = self._seen
-        counts = features[: len(DENSE)]
-        return int(np.count_nonzero(counts < low) + np.count_nonzero(counts > high)) > FAR_COUNTS
+        outside = [count < low or count > high for count, (low, high) in zip(features, self._seen, strict=False)]
+        return sum(outside) > FAR_COUNTS
 
     @cached_property
-    def _seen(self) -> tuple[Floats, Floats]:
+    def _seen(self) -> list[tuple[float, float]]:
         low, high = np.asarray(self.arrays["seen"], dtype=np.float64)
         room = np.maximum((high - low) / 4, math.log(2.0))  # counts are logarithms
-        return low - room, high + room
+        return list(zip((low - room).tolist(), (high + room).tolist(), strict=True))
 
     def values(self, features: Floats) -> NDArray[np.float64]:
         """(n, d) -> (n, a). kNN is the mean over the k nearest points and all that are as near as the k-th."""
@@ -1198,7 +1202,7 @@ class Router:
                 return self._fixed(allowed, held, features)
             allowed = self.breaker.left(allowed)
             whole = featurise(context) if self.sticky and "able" in self.model.arrays else features
-            can = self.model.able_ones(whole)
+            can = self.model.able_ones(whole.tolist())
             capable = allowed if can is self.model.actions else tuple(action for action in allowed if action in can)
             if not capable:
                 return self._fixed(allowed, "none_able", features)
@@ -1207,7 +1211,7 @@ class Router:
                 if not capable:
                     return self._fixed(allowed, "history", features)
             seen = of_session(features) if self.sticky else features
-            if self.model.far(seen):
+            if self.model.far(seen.tolist()):
                 return self._fixed(capable, "drift", features)
             session = _session(context)
             arm = self._arm(session)
@@ -1228,7 +1232,7 @@ class Router:
         With p and q the probabilities of the two draws, an allowed action is taken with probability
         p(a) + sum of p(b) over all b that are not allowed * q(a).
         """
-        can = self.model.able_ones(features)
+        can = self.model.able_ones(features.tolist())
         pool = tuple(action for action in self.model.actions if action in can or action in allowed)
         seen = of_session(features)
         first = self._shares(pool, seen)
@@ -1436,8 +1440,11 @@ class Router:
 
     def _shares(self, allowed: tuple[str, ...], features: Floats) -> dict[Arm, list[float]]:
         """Of each arm, the probabilities of the allowed actions."""
+        treatment = self.model.shares(features, allowed)
+        if self.canary >= 1.0:
+            return {"treatment": treatment}
         return {
-            "treatment": self.model.shares(features, allowed),
+            "treatment": treatment,
             "explore": [1.0 / len(allowed)] * len(allowed),
             "control": self._control(allowed, features),
         }
