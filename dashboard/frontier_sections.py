@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 
 import polars as pl
@@ -98,6 +99,21 @@ def kind(found: Priced, verdict: ServiceVerdict) -> str:
         f"the band of the curve ({100 * found.confidence:.4g}% each), which covers all prices at once with {level}. "
         "Only training at this price and judging on new decisions gives a verdict."
     )
+
+
+def traces(verdict: ServiceVerdict, link: Callable[..., str]) -> str:
+    """Where the decisions behind the panels are: those that the suggestion changes, and those of each action."""
+    changed = link("traces", service=verdict.service, decision="changed")
+    what = f'<a href="{escape(changed)}" target="_self">what the suggestion would change</a>'
+    actions = [
+        f'<a href="{escape(link("traces", service=verdict.service, action=one.action))}" target="_self">'
+        f"{escape(one.action)}</a>"
+        for point in verdict.points[:1]
+        for one in point.actions
+        if one.logged
+    ]
+    items = [what, *actions] if verdict.policy_id else actions
+    return f'<p class="rr rr-remark">The traces behind it: {" · ".join(items)}</p>'
 
 
 def how(found: Priced) -> str:

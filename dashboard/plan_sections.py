@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable
 from html import escape
 
 from dashboard import figures
@@ -97,6 +98,19 @@ def allocation(found: Experiment) -> str:
         for part in found.parts
     ]
     return table(head, body, numbers=len(found.arms) + 2, label="allocation")
+
+
+def traces(verdict: ServiceVerdict, found: Experiment, link: Callable[..., str]) -> str:
+    """The logged decisions of each arm, as links to their traces."""
+    items = " · ".join(
+        f'<a href="{escape(link("traces", service=verdict.service, action=arm))}" target="_self">{escape(arm)}</a>'
+        for arm in found.arms
+    )
+    lacking = escape(link("traces", service=verdict.service, unscored="1"))
+    return (
+        f'<p class="rr rr-remark">The logged traces that took: {items}; '
+        f'<a href="{lacking}" target="_self">those without a score</a></p>'
+    )
 
 
 def labels(found: Labels) -> str:

@@ -355,3 +355,9 @@ def test_steps_of_the_demo_hold_every_judging_trace(finished_demo) -> None:
     assert taken[0] == pytest.approx(1.0)
     assert max(taken[1:]) < 1.0
     assert kept["weights"]["effective"] == result["support"]["effective"]
+
+
+def test_aggregates_lead_down_to_traces(home: Path) -> None:
+    assert 'href="traces?service=tried&amp;action=cheap"' in html(show("evidence", service="tried"))
+    assert 'href="traces?service=tried&amp;decision=changed"' in html(show("frontier", service="tried"))
+    assert 'href="traces?service=guessed&amp;unscored=1"' in html(show("plan", service="guessed"))

@@ -28,7 +28,7 @@ def page() -> None:
     st.html(evidence_sections.facts(verdict, found))
     _overlap(verdict, found)
     _refusals(verdict)
-    _probabilities(found)
+    _probabilities(verdict, found)
     _weights(verdict, found)
     _rest(verdict, found)
 
@@ -60,7 +60,7 @@ def _refusals(verdict: ServiceVerdict) -> None:
         st.html(sections.tried_in_part(verdict.parts))
 
 
-def _probabilities(found: Evidence) -> None:
+def _probabilities(verdict: ServiceVerdict, found: Evidence) -> None:
     about = "An estimate divides by the probability of what was done: it must be known, right, and not tiny."
     st.html(parts.heading("Probabilities of choices", about))
     st.html(evidence_sections.origins(found.propensities["origin"].unique().to_list()))
@@ -69,6 +69,8 @@ def _probabilities(found: Evidence) -> None:
         st.altair_chart(evidence_charts.propensities(found.propensities, "decision", frame.ink()), key="propensities")
     with right:
         st.altair_chart(evidence_charts.calibration(found.calibration, frame.ink()), key="calibration")
+    for doubt in verdict.doubts:
+        st.html(parts.remark(figures.capital(figures.sentence(doubt))))
     if found.fixed:
         about = "There the choice followed a rule almost without exception: what another action gives is not known."
         st.html(parts.heading("Fixed rules", about))

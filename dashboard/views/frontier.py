@@ -52,6 +52,7 @@ def _panels(verdict: ServiceVerdict, found: Priced | None, unit: str) -> None:
         else:
             st.html(parts.remark("No latency is known: send spans with end times."))
     st.html(parts.remark(frontier_sections.reading(verdict)))
+    st.html(frontier_sections.traces(verdict, frame.link))
     frame.download(frontier_sections.frame(verdict, found), f"{verdict.service}-frontier", "frontier")
 
 

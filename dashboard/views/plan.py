@@ -49,6 +49,7 @@ def _experiment(verdict: ServiceVerdict, plan: Plan, found: Experiment) -> None:
     about = f"Decision point {plan.point}. Each row sums to 100%; the router draws by the row of what it would choose."
     st.html(parts.heading("Who is drawn, with what probability", about))
     st.html(plan_sections.allocation(found))
+    st.html(plan_sections.traces(verdict, found, frame.link))
     frame.download(
         plan_data.allocation(verdict.service, plan.point, found.parts), f"{verdict.service}-allocation", "allocation"
     )
