@@ -191,13 +191,13 @@ def received(batches: pl.DataFrame) -> str:
     if not batches.height:
         return "Nothing yet."
     first, last = int(batches["received_ns"][0]), int(batches["received_ns"][-1])
-    return f"{counted(int(batches['requests'].sum()), 'request')}, by the minute: {window(first, last)}."
+    return f"{counted(int(batches['requests'].sum()), 'request')}, by the time of receipt: {window(first, last)}."
 
 
 def happened(calls: pl.DataFrame) -> str:
     if not calls.height:
         return "No call is settled yet."
-    return f"Calls by the hour they started: {window(int(calls['start_ns'][0]), int(calls['start_ns'][-1]))}."
+    return f"Calls by the time they started: {window(int(calls['start_ns'][0]), int(calls['start_ns'][-1]))}."
 
 
 def listening(collector: Mapping[str, Any] | None, home: str) -> tuple[str, str]:

@@ -54,6 +54,7 @@ QUERIES = (
     "score_scales",
     "scored_spans",
     "scores",
+    "scores_counted",
     "scores_judging",
     "services",
     "services_seen",

@@ -375,10 +375,10 @@ def _decisions(content: Json) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def write_lake(home: Path, *, traces: int = 120) -> None:
+def write_lake(home: Path, *, traces: int = 120, first: int = 0) -> None:
     """A lake of made-up calls of two services, some unpriced, failed, unscored or without a session."""
     spans, calls, settled, scores = [], [], [], []
-    for i in range(traces):
+    for i in range(first, traces):
         service = "alpha" if i % 3 else "gamma"
         trace, span = f"{i:032x}", f"{i:016x}"
         start = START_NS + i * HOUR_NS

@@ -198,7 +198,7 @@ def test_health_shows_the_newest_comparison_with_an_invoice(full: Path) -> None:
 def test_health_follows_the_collector(full: Path) -> None:
     at = show("health")
     assert "120 spans" in text(at)
-    write_lake(full, traces=150)
+    write_lake(full, traces=150, first=120)
     assert "150 spans" in text(at.run())
 
 

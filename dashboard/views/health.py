@@ -5,7 +5,17 @@ from __future__ import annotations
 import polars as pl
 import streamlit as st
 
-from dashboard import bars, data, figures, parts, sections, words
+from dashboard import (
+    bars,
+    data,
+    figures,
+    health_charts,
+    health_data,
+    health_sections,
+    parts,
+    sections,
+    words,
+)
 from dashboard.records import UnreadableError
 from dashboard.views import frame
 
@@ -20,39 +30,45 @@ def page() -> None:
     if not data.has_lake():
         frame.no_runs()
         return
-    _live()
+    names = [name for name in data.lake("services_seen")["service"].to_list() if name]
+    _live(frame.filters("health", names, every=True, time=True) if names else frame.Filters(None, None, None, None))
 
 
 @st.fragment(run_every=REFRESH_S)
 @frame.page
-def _live() -> None:
-    counts = data.lake("counts").row(0, named=True)
-    batches = data.lake("health_batches")
-    services = data.lake("health_by_service")
+def _live(chosen: frame.Filters) -> None:
+    asked = (chosen.service, chosen.since_ns, chosen.until_ns)
+    found = health_data.load(*asked)
+    batches = health_data.received(chosen.since_ns, chosen.until_ns)
     rejected = int(batches["rejected"].sum())
-    if not counts["spans"] and not rejected:
-        st.html(parts.empty("Nothing has arrived yet", *words.listening(data.collector(), str(data.home()))))
+    if not any((found.counts["spans"], found.counts["calls"], found.counts["unsettled_traces"], rejected)):
+        if any(asked):
+            st.html(parts.empty("Nothing of this time", "No trace of the chosen services started then."))
+        else:
+            st.html(parts.empty("Nothing has arrived yet", *words.listening(data.collector(), str(data.home()))))
         return
-    unpriced, spend = data.lake("unpriced"), data.lake("unpriced_shares")
-    st.html(parts.lead(words.arrived(counts, rejected, services)))
-    st.html(parts.facts_row(words.arrived_facts(counts, rejected)))
-    _services(services)
-    _timelines(batches)
+    st.html(parts.lead(words.arrived(found.counts, rejected, found.services)))
+    st.html(parts.facts_row(words.arrived_facts(found.counts, rejected)))
+    _services(found.services)
+    _timelines(batches, health_data.happened(*asked))
+    _missing(asked)
     _coverage()
-    _unpriced(unpriced, spend)
-    _uncounted(data.lake("estimated_tokens"))
+    _unpriced(asked, found.spend)
+    if found.uncounted:
+        _uncounted(data.lake("estimated_tokens"))
     _reconciled()
+    _rejected(rejected)
     _unknown(data.lake("unknown_attributes"))
 
 
 def _services(services: pl.DataFrame) -> None:
-    ranges = {row["service"]: row for row in data.lake("services").to_dicts()}
+    ranges = {row["service"]: row for row in data.lake("services_seen").to_dicts()}
     st.html(parts.heading("By service", "Unpriced, failed and without a session are shares of model calls."))
     st.html(sections.services([*services.iter_rows(named=True)], ranges))
 
 
-def _timelines(batches: pl.DataFrame) -> None:
-    happened, ink = data.lake("calls_by_hour"), frame.ink()
+def _timelines(batches: pl.DataFrame, happened: pl.DataFrame) -> None:
+    ink = frame.ink()
     left, right = st.columns(2, gap="large")
     with left:
         st.html(parts.heading("When it arrived", words.received(batches)))
@@ -62,6 +78,23 @@ def _timelines(batches: pl.DataFrame) -> None:
         st.html(parts.heading("When it happened", words.happened(happened)))
         if happened.height:
             st.altair_chart(bars.timeline(happened, "start_ns", "calls", ink), key="happened")
+
+
+def _missing(asked: tuple[str | None, int | None, int | None]) -> None:
+    cells = health_data.missing(*asked)
+    about = "By source, of its model calls: the share that does not say a field. Empty: all say it."
+    st.html(parts.heading("What is missing", about))
+    if not cells.height:
+        st.html(parts.remark("No model call is settled yet."))
+        return
+    st.altair_chart(health_charts.missing(cells, frame.ink()), key="missing")
+    service = asked[0]
+    links = {
+        "a call without a price": {"unpriced": "1"},
+        "no score": {"unscored": "1"},
+        "a failed call": {"status": "error"},
+    }
+    st.html(health_sections.links([(name, frame.link("traces", service=service, **to)) for name, to in links.items()]))
 
 
 def _coverage() -> None:
@@ -85,7 +118,8 @@ def _coverage() -> None:
                 st.altair_chart(bars.coverage(frame_of, frame.ink()), key=f"coverage-{name}")
 
 
-def _unpriced(unpriced: pl.DataFrame, spend: pl.DataFrame) -> None:
+def _unpriced(asked: tuple[str | None, int | None, int | None], spend: pl.DataFrame) -> None:
+    unpriced = data.lake("unpriced_calls", service=asked[0], since_ns=asked[1], until_ns=asked[2])
     st.html(
         parts.heading(
             "Calls without a price", "A guess would be worse than a gap: such calls carry no cost, and say why."
@@ -122,6 +156,16 @@ def _reconciled() -> None:
         st.html(parts.remark(f"And {figures.count(hidden)} more; `retroute reconcile` prints all."))
     if found.reasons:
         st.html(sections.reasons(found.reasons[:SHOWN]))
+
+
+def _rejected(rejected: int) -> None:
+    if not rejected:
+        return
+    found = data.lake("rejections")
+    st.html(parts.heading("What could not be used", "By what was wrong with the first of each minute."))
+    rows = [[row["problem"] or "unknown", figures.count(row["rejected"])] for row in found.head(SHOWN).to_dicts()]
+    st.html(parts.table(["Problem", "Records"], rows, numbers=1, label="rejected"))
+    _more(found)
 
 
 def _unknown(unknown: pl.DataFrame) -> None:
