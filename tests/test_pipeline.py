@@ -161,6 +161,30 @@ def test_a_verdict_says_what_the_next_decisions_will_show(deployed: tuple[Path, 
         assert soon.high - soon.low >= judged["high"] - judged["low"]
 
 
+def test_a_run_keeps_how_well_it_predicted_and_who_loses(deployed: tuple[Path, dict]) -> None:
+    home, answer = deployed
+    said = answer["services"]["app"]
+    folder = runs.run_folder(home, None)
+    tested = runs.read_json(folder / runs.kept_name("app", "backtest"))
+    assert tested["refused"] is None
+    assert {trial["policy"] for trial in tested["trials"]} == {"logged", "learned"}
+    known = [trial["held"] for trial in tested["trials"] if trial["held"] is not None]
+    assert sum(row["trials"] for row in tested["counts"]) == len(known)
+    suggested = next(row for row in said["table"] if row["policy"] == "suggested")
+    for row in tested["chosen"]:
+        assert row["seen"] == suggested[row["metric"]]
+    found = runs.read_json(folder / runs.kept_name("app", "regressions"))
+    judging = said["support"]["certify_decisions"]
+    by_dimension: dict[str, int] = {}
+    for part in [*found["segments"], *found["small"]]:
+        by_dimension[part["dimension"]] = by_dimension.get(part["dimension"], 0) + part["decisions"]
+    assert set(by_dimension.values()) <= {judging}
+    assert found["previous"] is None
+    decisions = pl.read_parquet(folder / "decisions.parquet")
+    assert {row["trace_id"] for row in found["worst"]} <= set(decisions["trace_id"])
+    assert decisions["policy_version"].null_count() == len(decisions)  # nothing of ours decided
+
+
 def test_a_run_is_judged_once(deployed: tuple[Path, dict]) -> None:
     home, result = deployed
     assert pipeline.evaluate(home)["services"] == result["services"]
