@@ -139,6 +139,40 @@ def test_a_decision_is_read_from_metadata_as_python_writes_it(tmp_path: Path) ->
             assert without[trace][name] == row[name]
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_draws_that_a_session_inherits_are_known_as_such(tmp_path: Path, version: str) -> None:
+    """Of the first request and the third, which are then one decision of their session."""
+
+    def inherited(span: Any) -> bool:
+        for one in span.attributes:
+            if span.trace_id.hex() in (MID_TRACE, FALLEN) and one.key.endswith("policy.draw"):
+                one.value.string_value = "session"
+        return True
+
+    with Lake.open(stored(tmp_path, version, inherited)) as lake:
+        assert lake.query("session_draws")["trace_id"].to_list() == [MID_TRACE, FALLEN]
+
+
+def test_a_control_arms_decision_has_its_probability_over_all_arms(tmp_path: Path) -> None:
+    """A canary of 20 %: the incumbent has 0.8 + 0.2 * 0.6, so what the policy would do still has a chance in the log."""
+
+    def control(span: Any) -> bool:
+        for one in span.attributes:
+            if span.trace_id.hex() == BIG_TRACE and one.key.endswith("policy.arm"):
+                one.value.string_value = "control"
+            if span.trace_id.hex() == BIG_TRACE and one.key.endswith("policy.propensity"):
+                one.value.CopyFrom(type(one.value)(string_value="0.92"))
+            if span.trace_id.hex() == BIG_TRACE and one.key.endswith("policy.probabilities"):
+                one.value.string_value = "[0.04, 0.04, 0.92]"
+        return True
+
+    home = stored(tmp_path, "v2", control)
+    found = decisions(home)[BIG_TRACE]
+    assert (found["action"], found["propensity"], found["propensity_origin"]) == (BIG, 0.92, "logged")
+    assert found["probabilities"] == [0.04, 0.04, 0.92]
+    assert calls(home).filter(pl.col("trace_id") == BIG_TRACE)["policy_arm"].to_list() == ["control"]
+
+
 def test_hashes_alone_tell_whether_features_agree(tmp_path: Path) -> None:
     def without_vectors(span: Any) -> bool:
         kept = [one for one in span.attributes if one.key != "policy.features"]
