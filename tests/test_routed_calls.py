@@ -154,7 +154,7 @@ def test_draws_that_a_session_inherits_are_known_as_such(tmp_path: Path, version
 
 
 def test_a_control_arms_decision_has_its_probability_over_all_arms(tmp_path: Path) -> None:
-    """A canary of 20 %: the incumbent has 0.8 + 0.2 * 0.6, so what the policy would do still has a chance in the log."""
+    """A canary of 20 %: the incumbent has 0.8 + 0.2 * 0.6, and what the policy would do a chance in the log."""
 
     def control(span: Any) -> bool:
         for one in span.attributes:
