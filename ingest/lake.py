@@ -199,10 +199,13 @@ class Lake:
             raise UsageError(_said(problem), _TABLES) from problem
 
     def snapshot(self) -> int:
-        """The number of the newest state of the lake."""
-        found = self._run(
-            lambda: self._connection.execute("select id from ducklake_current_snapshot('lake') as t(id)").fetchone()
-        )
+        """The number of the newest state of the lake. Raises WorkError where it cannot be read."""
+        try:
+            found = self._run(
+                lambda: self._connection.execute("select id from ducklake_current_snapshot('lake') as t(id)").fetchone()
+            )
+        except duckdb.Error as problem:
+            raise WorkError(f"the lake in {self._folder} cannot be read: {_said(problem)}") from problem
         assert found is not None
         return int(found[0])
 
