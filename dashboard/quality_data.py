@@ -51,9 +51,12 @@ def load(
 ) -> Signals:
     """The signals of the lake as it is now."""
     last = None if until_ns is None else until_ns + LATE_NS
-    reach = data.lake("score_reach", since_ns=since_ns, until_ns=last, most=MOST).row(0, named=True)
-    first = max(since_ns or 0, reach["from_ns"]) or None
-    rows = data.lake("scores_judging", service=service, since_ns=first, until_ns=last)
+    for most in (MOST, 4 * MOST, 16 * MOST):  # of a service with few scores some more of all are looked through
+        reach = data.lake("score_reach", since_ns=since_ns, until_ns=last, most=most).row(0, named=True)
+        first = max(since_ns or 0, reach["from_ns"]) or None
+        rows = data.lake("scores_judging", service=service, since_ns=first, until_ns=last)
+        if service is None or not reach["from_ns"] or rows.height >= MOST // 10:
+            break
     traces = data.lake("trace_models", service=service, since_ns=first, until_ns=until_ns)
     within = pl.col("start_ns").is_null() | pl.col("start_ns").is_between(
         first or 0, until_ns if until_ns is not None else 2**62, closed="left"
