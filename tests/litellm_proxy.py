@@ -99,7 +99,10 @@ class Answer(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        content = self.rfile.read(int(self.headers["content-length"]))
+        if self.path.endswith("/traces"):  # a collector that keeps nothing
+            return self.answer(200, "application/x-protobuf", b"")
+        body = json.loads(content)
         self.server.asked.append((self.path, body))
         status, kind = 200, "application/json"
         if body["model"] in self.server.failing:
@@ -111,6 +114,9 @@ class Answer(BaseHTTPRequestHandler):
             kind = "text/event-stream"
         else:
             data = response(body) if self.path.endswith("/responses") else completion(body)
+        return self.answer(status, kind, data)
+
+    def answer(self, status: int, kind: str, data: bytes) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
@@ -299,8 +305,8 @@ def collecting(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 @contextmanager
-def proxying(command: Path, out: Path, log: Path, provider: str, **environment: str) -> Iterator[tuple[str, str]]:
-    """A LiteLLM proxy with the bundle in `out`, whose models are all behind `provider`: its address and key."""
+def proxying(command: Path, out: Path, log: Path, provider: str, **environment: str) -> Iterator[tuple[str, str, int]]:
+    """A LiteLLM proxy with the bundle in `out`, whose models are all behind `provider`: address, key and process id."""
     key, port = "sk-" + secrets.token_hex(16), free_port()
     own = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
     for name in ("SMALL_1", "MID_7B", "BIG_3"):
@@ -309,7 +315,7 @@ def proxying(command: Path, out: Path, log: Path, provider: str, **environment: 
     with running(started, log, **own | environment) as process:
         url = f"http://127.0.0.1:{port}"
         wait_for("the proxy", lambda: alive(f"{url}/health/liveliness"), 180, process, log)
-        yield url, key
+        yield url, key, process.pid
 
 
 @contextmanager
@@ -332,7 +338,7 @@ def stacked(
             "OTEL_SERVICE_NAME": SERVICE,
             "OTEL_BSP_SCHEDULE_DELAY": "200",
         }
-        url, key = opened.enter_context(
+        url, key, _ = opened.enter_context(
             proxying(command, out, root / "proxy.log", upstream.url, **telemetry | environment)
         )
         client = opened.enter_context(OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=60))
