@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
+from flow_fixture import flow, with_flows
 from kept_fixture import keep, regressions
 from streamlit.testing.v1 import AppTest
 
@@ -240,6 +241,26 @@ def test_a_service_of_many_steps_says_why_it_has_no_segments(full: Path) -> None
     assert not at.exception
     assert "Nothing can be said by segment: traces of several decisions." in text(at)
     assert "None: nothing is suggested" in text(at)
+
+
+def test_an_orchestrator_shows_the_rules_that_decide(home: Path) -> None:
+    keep(write_run(home, content=with_flows()), "alpha", "regressions", regressions())
+    at = show(service="alpha")
+    assert not at.exception
+    for line in flow()["rules"]:
+        assert line in text(at)
+    assert "Since the version before" not in text(at)
+    assert 'href="flow?service=alpha"' in html(at)
+    assert "Nothing is suggested here, so there are no rules." in text(show(service="delta"))
+
+
+def test_where_no_segment_can_be_judged_alone_that_is_the_answer(full: Path) -> None:
+    said = regressions()
+    said["segments"] = [one for one in said["segments"] if one["quality_flag"] == "refused"]
+    keep(full / "runs" / RUN, "alpha", "regressions", said)
+    at = show(service="alpha")
+    assert not at.exception
+    assert "No segment can be judged alone. Tools: tools offered: only 12 effective decisions" in text(at)
 
 
 def test_a_run_from_before_shows_its_rules_alone(full: Path) -> None:

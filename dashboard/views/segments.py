@@ -6,7 +6,8 @@ from typing import cast, get_args
 
 import streamlit as st
 
-from dashboard import access, parts, sections, segments_charts, segments_data, segments_sections
+from dashboard import access, flow_sections, parts, sections, segments_charts, segments_data, segments_sections
+from dashboard.flows import Flow
 from dashboard.records import ServiceVerdict
 from dashboard.segments_data import Found, Order, Previous
 from dashboard.views import frame
@@ -35,9 +36,14 @@ def page() -> None:
         st.html(parts.lead(segments_sections.answer(found)))
         if found.segments:
             _segments(verdict, found)
-    _rules(verdict)
+    flow = picked.run.flows.get(verdict.service)
+    if flow is not None:
+        _orchestrated(verdict, flow)
+    else:
+        _rules(verdict)
+        if found is not None:
+            _versions(verdict, found.previous)
     if found is not None:
-        _versions(verdict, found.previous)
         _worst(verdict, found)
 
 
@@ -73,6 +79,20 @@ def _rules(verdict: ServiceVerdict) -> None:
         st.html(parts.heading(f"The rules at {point.name}", segments_sections.fidelity(point)))
         if point.rules is not None:
             st.html(sections.rules(point.rules))
+
+
+def _orchestrated(verdict: ServiceVerdict, flow: Flow) -> None:
+    """The rules of a policy that decides step by step; versions of it are compared by their rules."""
+    about = "The policy itself, step by step: these lines decide, in their order."
+    st.html(parts.heading("The rules", about if flow.rules else "Nothing is suggested here, so there are no rules."))
+    if flow.stop_rule:
+        st.html(parts.remark("When it stops:"))
+        st.html(flow_sections.lines(flow.stop_rule, "stop"))
+    if flow.rules:
+        with st.expander("All of its rules"):
+            st.html(flow_sections.lines(flow.rules, "rules"))
+    href = frame.link("flow", service=verdict.service)
+    st.html(sections.way("The agents step by step, today and under the policy", href))
 
 
 def _versions(verdict: ServiceVerdict, before: Previous | None) -> None:
