@@ -3,6 +3,7 @@ tones tell parts apart, from the darkest, input, to the lightest."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import altair as alt
@@ -99,11 +100,14 @@ def usd(amount: float) -> str:
     """An amount of money; as many digits as it takes to see two of them."""
     if amount == 0:
         return "$0"
-    if abs(amount) >= 1000:
+    if amount < 0:
+        return f"−{usd(-amount)}"
+    if amount >= 1000:
         return f"${amount:,.0f}"
-    if abs(amount) >= 1:
+    if amount >= 1:
         return f"${amount:,.2f}"
-    return f"${amount:.2g}" if abs(amount) >= 0.0001 else f"${amount:.1e}"
+    places = min(max(2, 1 - math.floor(math.log10(amount))), 10)
+    return f"${amount:.{places}f}"
 
 
 def _tones(ink: Ink) -> tuple[str, ...]:

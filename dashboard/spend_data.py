@@ -58,6 +58,7 @@ class Totals:
 
     cost_usd: float
     calls: int
+    priced: int
     unpriced: int
     tasks: int
     cost_before_retry: float
@@ -141,6 +142,7 @@ def totals(times: pl.DataFrame, tasks: pl.DataFrame) -> Totals:
     return Totals(
         float(times["cost_usd"].sum()),
         int(times["calls"].sum()),
+        int(times["priced"].sum()),
         int(times["unpriced"].sum()),
         int(tasks["tasks"].sum()),
         float(times["cost_before_retry"].sum()),
@@ -206,20 +208,23 @@ def cache(steps: pl.DataFrame) -> Cache:
 
 
 def grouped(spend: Spend, by: str, service: str | None) -> pl.DataFrame:
-    """name, tasks (null for groups of calls), calls, errors, unpriced, cost_usd, cost_before_retry (0 for groups of
-    traces), rest: the dearest `SHOWN` groups, and all others, `rest` of them, as one. A name of None: names none."""
+    """The dearest `SHOWN` groups, and all others, `rest` of them, as one; a name of None: names none.
+
+    name, tasks (null for groups of calls), calls, errors, priced (null for groups of traces), unpriced, cost_usd,
+    cost_before_retry (0 for groups of traces), rest.
+    """
     if by in BY_TASK:
         found = data.lake(
             "spend_by_task", who=by, service=service, since_ns=spend.window.since_ns, until_ns=spend.window.until_ns
-        ).with_columns(cost_before_retry=pl.lit(0.0))
+        ).with_columns(cost_before_retry=pl.lit(0.0), priced=pl.lit(None, pl.Int64))
     else:
         counted = spend.steps if by != "tool" else spend.steps.filter(pl.col("kind") == "tool")
         found = counted.group_by(pl.col(by).alias("name")).agg(
-            pl.col("calls", "errors", "unpriced", "cost_usd", "cost_before_retry").sum(),
+            pl.col("calls", "errors", "priced", "unpriced", "cost_usd", "cost_before_retry").sum(),
             tasks=pl.lit(None, pl.Int64),
             others=pl.lit(0, pl.Int64),
         )
-    sums = ("tasks", "calls", "errors", "unpriced", "cost_usd", "cost_before_retry")
+    sums = ("tasks", "calls", "errors", "priced", "unpriced", "cost_usd", "cost_before_retry")
     ranked = found.select("name", *sums, rest="others").sort(
         ["rest", "cost_usd", "calls", "name"], descending=[False, True, True, False], nulls_last=True
     )

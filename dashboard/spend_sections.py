@@ -33,11 +33,10 @@ def lead(found: Totals, before: Totals | None, shown: Window) -> str:
 
 def facts(found: Totals, before: Totals | None, cache: Cache) -> list[tuple[str, str]]:
     """(value, name): what it came to by task and call, and what bought nothing."""
-    priced = found.calls - found.unpriced
     said = [
         (usd(found.cost_usd), "cost"),
         ("unknown" if found.per_task is None else usd(found.per_task), "per task"),
-        (usd(found.cost_usd / priced) if priced else "unknown", "per call"),
+        (usd(found.cost_usd / found.priced) if found.priced else "unknown", "per call with a price"),
         (_of(found.cost_before_retry, found.cost_usd), "for attempts that were tried again"),
         (_of(found.cost_of_errors, found.cost_usd), "for calls that failed"),
     ]
@@ -91,14 +90,15 @@ def groups(rows: pl.DataFrame, by: str, title: str, of: Totals, link: Link, boun
 
 
 def _row(row: Mapping[str, Any], by: str, tasks: bool, of: Totals, link: Link, bounds: Mapping[str, str | None]) -> str:
-    priced = row["calls"] - row["unpriced"]
-    cost = usd(row["cost_usd"]) if priced else "unknown"
-    cells = [cost, share(row["cost_usd"] / of.cost_usd) if of.cost_usd and priced else "–"]
+    known = row["priced"] or (tasks and row["cost_usd"])
+    none = "unknown" if row["unpriced"] else "–"
+    cells = [usd(row["cost_usd"]), share(row["cost_usd"] / of.cost_usd)] if known and of.cost_usd else [none, none]
     if tasks:
-        cells += [count(row["tasks"]), usd(row["cost_usd"] / row["tasks"]) if row["tasks"] and priced else "unknown"]
-    cells += [count(row["calls"]), usd(row["cost_usd"] / priced) if priced else "unknown"]
+        cells += [count(row["tasks"]), usd(row["cost_usd"] / row["tasks"]) if known else none, count(row["calls"])]
+    else:
+        cells += [count(row["calls"]), usd(row["cost_usd"] / row["priced"]) if known else none]
     cells += [figures.part(row["errors"], row["calls"]), figures.part(row["unpriced"], row["calls"])]
-    cells += [] if tasks else [usd(row["cost_before_retry"])]
+    cells += [] if tasks else [usd(row["cost_before_retry"]) if known else none]
     numbers = "".join(f'<td class="rr-number">{escape(cell)}</td>' for cell in cells)
     return f'<tr><td class="rr-text">{_name(row, by, link, bounds)}</td>{numbers}</tr>'
 
