@@ -56,17 +56,17 @@ def prices(verdict: ServiceVerdict, *, steps: bool) -> Prices:
     return Prices(own, at_price.grid(own), float(scores["epsilon"]))
 
 
-def priced(verdict: ServiceVerdict, value_usd: float) -> Priced | str:
-    """What the price suggests, or why nothing. UnreadableError for kept scores that are not as expected."""
+def priced(verdict: ServiceVerdict, prices: Prices, value_usd: float) -> Priced | str:
+    """What the price suggests, or why nothing; at the run's own price its verdict speaks. UnreadableError for kept
+    scores that are not as expected."""
+    if value_usd == prices.own:
+        return _judged(verdict, value_usd)
     try:
         said = data.at_price(verdict.run_id, verdict.service, value_usd)
     except (KeyError, TypeError, ValueError) as error:
         name = runs.kept_name(verdict.service, "judged_scores")
         raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
-    if isinstance(said, str):
-        return said
-    found = _priced(said)
-    return _judged(found, verdict) if found.own else found
+    return said if isinstance(said, str) else _priced(said)
 
 
 def _priced(said: Mapping[str, Any]) -> Priced:
@@ -86,24 +86,24 @@ def _priced(said: Mapping[str, Any]) -> Priced:
     )
 
 
-def _judged(found: Priced, verdict: ServiceVerdict) -> Priced:
-    """At the run's own price its verdict speaks, also where the kept scores are those of the newest decisions only."""
+def _judged(verdict: ServiceVerdict, value_usd: float) -> Priced | str:
     row = next((row for row in verdict.table if row.policy == "suggested"), None)
     if row is None:
-        return found
+        return "the run compares no suggestion"
+    held = {reason.condition: reason.holds for reason in verdict.reasons}
     return Priced(
-        found.value_usd,
+        value_usd,
         True,
-        found.label,
-        found.admissible,
+        verdict.policy_label,
+        held.get("chosen inside the limits", False),
         verdict.savings,
         verdict.quality,
         verdict.latency,
         row.cost,
         row.quality,
         row.latency,
-        found.shares,
-        found.confidence,
+        {one.action: one.policy or 0.0 for point in verdict.points[:1] for one in point.actions},
+        verdict.limits.confidence,
     )
 
 

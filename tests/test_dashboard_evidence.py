@@ -256,11 +256,13 @@ def test_without_a_suggestion_there_is_nothing_to_slide(home: Path) -> None:
     assert "Nothing to slide: nothing is suggested." in text(at)
 
 
-def test_kept_scores_that_are_damaged_are_a_state(copy: Path) -> None:
+def test_kept_scores_that_are_damaged_are_a_state_of_other_prices(copy: Path, found: dict[str, Studied]) -> None:
     kept_file(copy, "tried", "judged_scores").write_bytes(b"no table")
-    at = show("frontier", service="tried", price="0")
+    other = f"{grid(found['tried'].kept().value_usd)[0]:.4g}"
+    at = show("frontier", service="tried", price=other)
     assert not at.exception
     assert "judged_scores-tried.parquet" in text(at)
+    assert "This run's own price" in text(show("frontier", service="tried"))
 
 
 # ---- plan

@@ -69,7 +69,7 @@ def _probabilities(verdict: ServiceVerdict, found: Evidence) -> None:
         st.altair_chart(evidence_charts.propensities(found.propensities, "decision", frame.ink()), key="propensities")
     with right:
         st.altair_chart(evidence_charts.calibration(found.calibration, frame.ink()), key="calibration")
-    for doubt in verdict.doubts:
+    for doubt in (one for one in verdict.doubts if not one.startswith("fixed rule")):  # a table below says these
         st.html(parts.remark(figures.capital(figures.sentence(doubt))))
     if found.fixed:
         about = "There the choice followed a rule almost without exception: what another action gives is not known."

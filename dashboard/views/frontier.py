@@ -75,7 +75,7 @@ def _price(verdict: ServiceVerdict, prices: Prices) -> Priced | str:
     )
     frame.keep("price", None if name == own else name)
     value = options[name]
-    found = frontier_data.priced(verdict, value)
+    found = frontier_data.priced(verdict, prices, value)
     if isinstance(found, str):
         st.html(parts.remark(f"At ${name}: nothing is suggested, {figures.sentence(found)}"))
         return found
