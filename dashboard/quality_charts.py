@@ -12,6 +12,8 @@ from dashboard.charts import layered, names, ticks
 from dashboard.theme import Ink
 from optimizer.judges import BINS, Bin
 
+_DAY_MS = 86_400_000
+
 
 def coverage(rows: pl.DataFrame, ink: Ink) -> alt.LayerChart:
     """Share of the traces that have a score. Columns: label, traces, scored."""
@@ -44,7 +46,9 @@ def days(rows: pl.DataFrame, ink: Ink) -> alt.LayerChart:
         *(pl.col(name) * 100 for name in ("mean", "low", "high")),
         "scores",
     )
-    x = alt.X("day:T", title=None, scale=alt.Scale(type="utc"), axis=ticks(ink, 5, format="%-d %b", labelOverlap=True))
+    x = alt.X(
+        "day:T", title=None, scale=alt.Scale(type="utc"), axis=ticks(ink, 5, format="%-d %b", tickMinStep=_DAY_MS)
+    )
     scale = alt.Scale(domain=[0, 100])
     y = alt.Y("mean:Q", title="Mean score, %", scale=scale, axis=ticks(ink, 5, grid=True))
     tips = [

@@ -122,13 +122,13 @@ def agreement(pair: Pair) -> str:
     cells = (
         (
             "Agreement beyond chance",
-            "Cohen's kappa of passes: 1 is perfect, 0 is chance",
+            "Cohen's kappa; 1 is perfect",
             found.kappa,
             "number",
             "kappa",
         ),
-        ("Correlation", "Pearson's, of the values as given", found.correlation, "number", "correlation"),
-        ("Bias", "the judge's mean minus the others'", found.bias, "quality_change", "bias"),
+        ("Correlation", "Pearson's; 1 is perfect", found.correlation, "number", "correlation"),
+        ("Bias", "the judge's mean less theirs", found.bias, "quality_change", "bias"),
     )
     items = "".join(
         f'<div class="rr-metric"><p class="rr-eyebrow">{escape(title)}</p><p class="rr-note">{escape(note)}</p>'

@@ -152,9 +152,9 @@ def cut(text: str, most: int) -> str:
 
 def decision(one: Decided, number: int | None) -> str:
     """What was done, what the policy would do and why. `number`: of a trace with several decisions."""
-    eyebrow = "The decision" if number is None else f"Decision {number}"
+    eyebrow = "" if number is None else f'<p class="rr-eyebrow">Decision {number}</p>'
     return (
-        f'<section class="rr rr-decision" data-changed="{one.changed}"><p class="rr-eyebrow">{eyebrow}</p>'
+        f'<section class="rr rr-decision" data-changed="{one.changed}">{eyebrow}'
         f'<p class="rr-word">{choice(one.today, one.explained.action if one.explained else None)}</p>'
         f'<p class="rr-note">{escape(as_logged(one))}</p>'
         f"{''.join(f'<p>{escape(text)}</p>' for text in why(one))}</section>"

@@ -193,26 +193,34 @@ def chart(found: pl.DataFrame, ink: Ink) -> alt.LayerChart:
         alt.Tooltip("error:N", title="Error"),
     ]
     base = alt.Chart(data).encode(y=y, tooltip=tips)
-    timed = base.transform_filter("isValid(datum.from_s)")
+    known = data.filter(pl.col("from_s").is_not_null())
+
+    def timed(rows: pl.DataFrame) -> alt.Chart:
+        return alt.Chart(rows).encode(y=y, tooltip=tips)
+
     outline = alt.condition("datum.failed", alt.value(theme.FAILS), alt.value(ink.muted))
-    bars = timed.mark_bar(cornerRadius=2, strokeWidth=1, minBandSize=4).encode(
-        x=x,
-        x2="to_s:Q",
-        color=fill,
-        stroke=outline,
-        strokeDash=alt.condition("datum.group == 'shown twice'", alt.value([3, 2]), alt.value([1, 0])),
+    bars = (
+        timed(known)
+        .mark_bar(cornerRadius=2, strokeWidth=1, minBandSize=4)
+        .encode(
+            x=x,
+            x2="to_s:Q",
+            color=fill,
+            stroke=outline,
+            strokeDash=alt.condition("datum.group == 'shown twice'", alt.value([3, 2]), alt.value([1, 0])),
+        )
     )
     marks = [bars]
-    moments = timed.transform_filter("datum.to_s == datum.from_s").mark_tick(color=ink.muted, thickness=2)
+    moments = timed(known.filter(pl.col("to_s") == pl.col("from_s"))).mark_tick(color=ink.muted, thickness=2)
     marks.append(moments.encode(x=x))
-    failed = timed.transform_filter("datum.failed").mark_text(
+    failed = timed(known.filter("failed")).mark_text(
         text="✕ failed", align="left", dx=5, fontSize=11, fontWeight="bold", color=theme.FAILS
     )
     marks.append(failed.encode(x=alt.X("to_s:Q")))
     marks.append(
-        timed.transform_filter("datum.decided")
-        .mark_point(shape="diamond", size=95, filled=True, opacity=1, stroke=ink.page, strokeWidth=1.2)
-        .encode(x=x, color=alt.value(theme.VERDICT_COLOURS["promising"]))
+        timed(known.filter("decided"))
+        .mark_point(shape="diamond", size=85, filled=True, opacity=1, color=ink.page, stroke=ink.text, strokeWidth=1.6)
+        .encode(x=x)
     )
     for text, dx in (("cost", -86), ("tokens", -4)):
         at = base.mark_text(align="right", dx=_TEXTS + dx, fontSize=12, color=ink.muted)
