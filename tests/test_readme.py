@@ -131,7 +131,7 @@ def test_headings_that_are_linked_exist():
 
 def test_python_snippet_reaches_a_collector_and_its_call_is_settled(collector):
     home, port = collector
-    snippet, _ = blocks("python")
+    snippet = blocks("python")[0]
     assert "http://127.0.0.1:4318" in snippet
     code = snippet.replace("127.0.0.1:4318", f"127.0.0.1:{port}")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
