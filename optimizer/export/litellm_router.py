@@ -155,12 +155,12 @@ class PolicyRouter(CustomLogger):
         # Nested, so that providers that forward plain text metadata (Vertex labels) do not see it.
         given = metadata.get("requester_metadata")
         requester = metadata["requester_metadata"] = {**given} if isinstance(given, Mapping) else {}
-        requester["policy"] = {
-            key.removeprefix("policy."): value
-            for key, value in flat.items()
+        requester["policy"] = Told(
+            (name.removeprefix("policy."), value)
+            for name, value in flat.items()
             if not isinstance(value, str) or len(value) < 256
-        }
-        metadata["_retroute"] = flat
+        )
+        metadata["_retroute"] = Told(flat)
         data["model"] = decision.action
         for span in spans_of(key):
             for name, value in flat.items():
@@ -206,6 +206,13 @@ class PolicyRouter(CustomLogger):
                 getattr(self.breaker, how)(action)
         except Exception:
             log.exception("outcome not counted")
+
+
+class Told(dict[str, Any]):
+    """What was decided. LiteLLM copies a request's metadata again and again, and this never changes."""
+
+    def __deepcopy__(self, memo: Any) -> Told:
+        return self
 
 
 def state_of(path: Path) -> tuple[int, int, int] | None:
