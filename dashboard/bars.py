@@ -67,10 +67,8 @@ def timeline(data: pl.DataFrame, at: str, what: str, ink: Ink, *, rejected: str 
     ]
     width = max(1.5, min(22.0, 380 / max(frame.height, 1)))
     layers = [alt.Chart(frame).mark_bar(color=ink.quiet, width=width).encode(x=x, y=y, tooltip=tips)]
-    below = frame.filter(pl.col("lost") < 0)
-    if below.height:  # a layer without a mark has no name for a screen reader
-        bars = alt.Chart(below).mark_bar(color=ink.text, width=width)
-        layers.append(bars.encode(x=x, y=alt.Y("lost:Q", title=figures.capital(what)), tooltip=tips))
+    below = alt.Chart(frame.filter(pl.col("lost") < 0)).mark_bar(color=ink.text, width=width)
+    layers.append(below.encode(x=x, y=alt.Y("lost:Q", title=figures.capital(what)), tooltip=tips))
     return layered(layers, 190)
 
 

@@ -205,8 +205,10 @@ def forest(found: Sequence[tuple[str, Figure]], axis: Axis, ink: Ink) -> alt.Lay
 
 
 def layered(layers: Sequence[alt.Chart], height: float) -> alt.LayerChart:
-    """The layers as one chart without a frame, as wide as its place."""
-    chart: alt.LayerChart = alt.layer(*layers).properties(height=height).configure_view(stroke=None)
+    """The layers as one chart without a frame, as wide as its place. A layer without a mark, which would have no name
+    for a screen reader, is left out."""
+    drawn = [one for one in layers if not (isinstance(one.data, pl.DataFrame) and one.data.is_empty())] or layers
+    chart: alt.LayerChart = alt.layer(*drawn).properties(height=height).configure_view(stroke=None)
     return chart
 
 

@@ -175,3 +175,18 @@ def test_service_goes_along_from_page_to_page(browser: Any, address: str) -> Non
     page.wait_for_selector('.rr-title[data-service="sql-agent"]')
     assert page.url.endswith("routing?service=sql-agent")
     reader.is_content()
+
+
+def test_reader_clicks_from_a_sum_down_to_one_trace(browser: Any, address: str) -> None:
+    reader = Reader(browser, address)
+    page = reader.opens("spend")
+    page.locator('.stMain .rr a[href^="traces?"]').first.click()
+    page.wait_for_url("**/traces?*")
+    settled(page)
+    asked = page.url
+    page.locator('.stMain .rr a[href*="trace="]').first.click()
+    page.wait_for_url(lambda url: "trace=" in url and url != asked)
+    settled(page)
+    assert page.locator(".stMain h1").count() == 1
+    assert grave(page) == []
+    reader.is_content()
