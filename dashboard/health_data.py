@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from dashboard import data
-from dashboard.spend_data import HOUR_NS, step
+from dashboard.spend_data import HOUR_NS, step, window
 
 FIELDS: Mapping[str, str] = {
     "no_model": "Model",
@@ -61,23 +61,24 @@ def load(service: str | None, since_ns: int | None, until_ns: int | None) -> Hea
 
 def received(since_ns: int | None, until_ns: int | None) -> pl.DataFrame:
     """received_ns, requests, spans, rejected, problem: in steps that suit the time there is."""
-    hours = data.lake("received_by_time", since_ns=since_ns, until_ns=until_ns, step_ns=HOUR_NS)
-    return _finer(hours, "received_ns", "received_by_time", {"since_ns": since_ns, "until_ns": until_ns})
-
-
-def happened(service: str | None, since_ns: int | None, until_ns: int | None) -> pl.DataFrame:
-    """start_ns, calls: in steps that suit the time there is."""
-    asked = {"service": service, "since_ns": since_ns, "until_ns": until_ns}
-    hours = data.lake("calls_by_time", step_ns=HOUR_NS, **asked).filter(pl.col("start_ns").is_not_null())
-    return _finer(hours, "start_ns", "calls_by_time", asked).filter(pl.col("start_ns").is_not_null())
-
-
-def _finer(hours: pl.DataFrame, at: str, query: str, asked: Mapping[str, object]) -> pl.DataFrame:
+    asked = {"since_ns": since_ns, "until_ns": until_ns}
+    hours = data.lake("received_by_time", step_ns=HOUR_NS, **asked)
     if not hours.height:
         return hours
-    length = int(hours[at][-1]) - int(hours[at][0]) + HOUR_NS
-    size = 60 * 10**9 if length <= 2 * HOUR_NS else step(length)
-    return hours if size == HOUR_NS else data.lake(query, step_ns=size, **asked)
+    size = _step(int(hours["received_ns"][-1]) - int(hours["received_ns"][0]))
+    return hours if size == HOUR_NS else data.lake("received_by_time", step_ns=size, **asked)
+
+
+def happened(service: str | None, since_ns: int | None, until_ns: int | None, now_ns: int) -> pl.DataFrame:
+    """start_ns, calls: in steps that suit the time there is."""
+    asked = window(data.lake("services_seen"), service, since_ns, until_ns, now_ns)
+    size = HOUR_NS if asked is None else _step(asked.until_ns - asked.since_ns - HOUR_NS)
+    found = data.lake("calls_by_time", service=service, since_ns=since_ns, until_ns=until_ns, step_ns=size)
+    return found.filter(pl.col("start_ns").is_not_null())
+
+
+def _step(length_ns: int) -> int:
+    return 60 * 10**9 if length_ns <= HOUR_NS else step(length_ns + HOUR_NS)
 
 
 def missing(service: str | None, since_ns: int | None, until_ns: int | None) -> pl.DataFrame:

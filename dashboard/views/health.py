@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import polars as pl
 import streamlit as st
 
@@ -50,7 +52,7 @@ def _live(chosen: frame.Filters) -> None:
     st.html(parts.lead(words.arrived(found.counts, rejected, found.services)))
     st.html(parts.facts_row(words.arrived_facts(found.counts, rejected)))
     _services(found.services)
-    _timelines(batches, health_data.happened(*asked))
+    _timelines(batches, health_data.happened(*asked, time.time_ns()))
     _missing(asked)
     _coverage()
     _unpriced(asked, found.spend)
