@@ -24,6 +24,7 @@ from optimizer.runtime import DENSE, STEP_DENSE, Router, decode_features, histor
 from optimizer.similar import Expected, expected
 
 MOST_SPANS = 2000
+_SLACK_NS = 60 * 60 * 1_000_000_000
 RECENT = 4000
 """Newest decisions of a run that its rules of thumb and the decisions most like one are found among."""
 _READ_BACK = 40_000
@@ -90,12 +91,12 @@ class Trace:
 
 def one(trace_id: str, verdicts: Mapping[str, ServiceVerdict]) -> Trace | None:
     """A trace with its decisions by the runs of `verdicts`; None where nothing of it has arrived."""
-    spans = data.lake("trace_shown", trace_id=trace_id, most=MOST_SPANS)
     heads = data.lake("traces_found", ids=(trace_id,), most=1)
-    if spans.is_empty() and heads.is_empty():
-        return None
     head = heads.row(0, named=True) if heads.height else None
-    calls = data.lake("trace_calls", trace_id=trace_id)
+    spans = _whole("trace_shown", trace_id, head, "spans", most=MOST_SPANS)
+    if spans.is_empty() and head is None:
+        return None
+    calls = _whole("trace_calls", trace_id, head, "calls")
     scores = data.lake("trace_scores", trace_ids=(trace_id,))
     session = heads.clear()
     if head is not None and head["session_id"]:
@@ -105,6 +106,17 @@ def one(trace_id: str, verdicts: Mapping[str, ServiceVerdict]) -> Trace | None:
     if head is not None:
         decisions = _decisions(head, calls, spans, verdicts.get(head["service"]))
     return Trace(trace_id, head, found, spans.drop("found"), calls, scores, session, decisions)
+
+
+def _whole(query: str, trace_id: str, head: Mapping[str, Any] | None, count: str, **more: object) -> pl.DataFrame:
+    """Rows of a query of one trace: looked for about its time, and everywhere where these are not all of them."""
+    if head is not None and head["start_ns"] and head["end_ns"]:
+        since, until = head["start_ns"] - _SLACK_NS, head["end_ns"] + _SLACK_NS
+        rows = data.lake(query, trace_id=trace_id, since_ns=since, until_ns=until, **more)
+        found = rows["found"][0] if rows.height and "found" in rows.columns else rows.height
+        if found == head[count]:
+            return rows
+    return data.lake(query, trace_id=trace_id, **more)
 
 
 def texts(call: Mapping[str, Any]) -> Mapping[str, str | None]:
@@ -121,7 +133,7 @@ def _decisions(
 ) -> tuple[Decided, ...]:
     service, trace_id = head["service"], head["trace_id"]
     router = "no run has looked at this service yet" if verdict is None else data.router(verdict.run_id, service)
-    told = _Told(data.lake("decision_spans", trace_id=trace_id), spans, calls)
+    told = _Told(_carried(trace_id, spans, calls), spans, calls)
     if verdict is not None:
         steps = _steps(verdict.run_id, service, trace_id)
         if steps is not None and steps.height:
@@ -137,6 +149,16 @@ def _decisions(
         return ()
     known = None if verdict is None else _recent(verdict.run_id, service)
     return (_single(rebuilt, router, told, known, _allowed(service, rebuilt["point"]), rebuilt=True),)
+
+
+def _carried(trace_id: str, spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """What spans say of the decisions that they carry; not looked for where none carries one."""
+    logs = any(frame["policy_action"].drop_nulls().len() for frame in (spans, calls))
+    if logs:
+        return data.lake("decision_spans", trace_id=trace_id)
+    return pl.DataFrame(
+        schema=dict.fromkeys(("span_id", "call_id", "policy_arm", "policy_reason", "policy_id"), pl.String)
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,7 +172,7 @@ def chart(found: pl.DataFrame, ink: Ink) -> alt.LayerChart:
         labelFontSize=13,
         domain=False,
         ticks=False,
-        labelPadding=8,
+        labelPadding=310,
         labelAlign="left",
         offset=0,
         minExtent=310,
@@ -180,7 +180,6 @@ def chart(found: pl.DataFrame, ink: Ink) -> alt.LayerChart:
         labelOffset=0,
         labelBaseline="middle",
     )
-    labels.labelPadding = 310
     y = alt.Y("row:N", title=None, sort=order, scale=alt.Scale(domain=order, paddingInner=0.35), axis=labels)
     tones = {"model call": ink.text, "tool": ink.muted, "agent": ink.quiet, "other": ink.line, "shown twice": ink.page}
     fill = alt.Color("group:N", scale=alt.Scale(domain=list(tones), range=list(tones.values())), legend=None)

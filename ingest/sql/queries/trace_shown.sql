@@ -1,12 +1,14 @@
 -- The spans of one trace, each once, the first `most` by their start; `found` counts all. `call_id` is the call that a
 -- span shows and `role` how (see span_roles), NULL: the trace waits to be settled. `draw` and `spec` are what a router
--- logged beside a decision.
--- parameters: trace_id, most
+-- logged beside a decision. Bounds on the start spare reading the rest; a span with a wrong clock lies outside.
+-- parameters: trace_id, most, since_ns, until_ns
 -- columns: found, span_id, parent_span_id, name, service, scope, kind, start_ns, end_ns, status, status_message, error_type, model, agent, tool, input_tokens, output_tokens, role, call_id, policy_action, draw, spec
 -- order: start_ns, span_id
 with chosen as (
   select * from span_copies
   where trace_id = $trace_id::varchar
+    and ($since_ns::bigint is null or start_ns >= $since_ns::bigint)
+    and ($until_ns::bigint is null or start_ns < $until_ns::bigint)
   qualify row_number() over (partition by trace_id, span_id order by precedence desc) = 1
 ),
 placed as (
