@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import polars as pl
 
 from ingest.prices import frames
-from ingest.prices.rates import CLASSES
 from ingest.pricing import Prices
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -36,14 +35,14 @@ COST_PARTS: Mapping[str, tuple[str, ...]] = {
 """Columns of settled calls, and the price classes that they sum."""
 
 _UNKNOWN = (None,) * len(COST_PARTS)
-_PLACES = tuple(tuple(CLASSES.index(name) for name in classes) for classes in COST_PARTS.values())
 
 
 def cost_parts(parts: tuple[float, ...] | None) -> tuple[float | None, ...]:
     """USD by class, in the order of `CLASSES` -> the columns of `COST_PARTS`, None of None."""
     if parts is None:
         return _UNKNOWN
-    return tuple([sum([parts[at] for at in places]) for places in _PLACES])
+    given, read, write, write_1h, audio, image, said, thought, spoken, drawn, *tools = parts
+    return given + audio + image, read, write + write_1h, said + spoken + drawn, thought, sum(tools)
 
 
 def with_parts(calls: pl.DataFrame, prices: Prices) -> pl.DataFrame:

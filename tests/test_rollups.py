@@ -13,9 +13,11 @@ import rollup_law
 from otlp_traces import SECOND, agent, chat, span, tool, traces_body
 
 from ingest import repricing, wal
+from ingest.class_costs import COST_PARTS, cost_parts
 from ingest.converter import Converter
 from ingest.lake import Lake
 from ingest.options import ConverterOptions
+from ingest.prices.rates import CLASSES
 from ingest.prices.shelf import home_prices
 from ingest.pricing import Price
 from ingest.spans import Span
@@ -235,3 +237,11 @@ def test_a_commit_that_fails_leaves_no_count_behind(at_work: Collecting, monkeyp
     monkeypatch.setattr(Lake, "_sync_files", sync)
     assert at_work.lake.sql("select sum(calls) from calls_by_minute").item() == calls
     rollup_law.check(at_work.lake)
+
+
+def test_the_parts_of_a_cost_are_the_classes_they_say() -> None:
+    for place, name in enumerate(CLASSES):
+        parts = tuple(float(at == place) for at in range(len(CLASSES)))
+        named = dict(zip(COST_PARTS, cost_parts(parts), strict=True))
+        assert named == {part: float(name in classes) for part, classes in COST_PARTS.items()}
+    assert set(cost_parts(None)) == {None}
