@@ -29,7 +29,7 @@ def page() -> None:
         frame.no_runs()
         return
     runs = data.runs()
-    services = [name for name in data.lake("services")["service"].to_list() if name]
+    services = [name for name in data.lake("services_seen")["service"].to_list() if name]
     chosen = (
         frame.filters("quality", services, every=True, time=True) if services else frame.Filters(None, None, None, None)
     )

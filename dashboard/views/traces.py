@@ -37,7 +37,7 @@ def page() -> None:
         _one(trace, _verdicts(runs, frame.kept("run", "")))
         return
     st.html(parts.page_title(TITLE, NOTE))
-    services = [name for name in data.lake("services")["service"].to_list() if name]
+    services = [name for name in data.lake("services_seen")["service"].to_list() if name]
     if not services:
         text = "A trace is listed a few seconds after its last span, when it is settled."
         st.html(parts.empty("No trace yet", text, f"retroute collect --home {data.home()}"))
