@@ -282,10 +282,10 @@ class Lake:
     def _with_rollups(self, rows: Mapping[str, pa.Table], day: date) -> dict[str, pa.Table]:
         """The rows with what their settled calls come to, by minute and by trace."""
         calls, traces = rows["settled_calls"], rows.get("settled_traces")
+        known, given = self.schema("settled_calls"), set(calls.column_names)
         columns = {
-            name: calls[name] if name in calls.column_names else pa.nulls(calls.num_rows, field.type)
+            name: calls[name] if name in given else pa.nulls(calls.num_rows, known.field(name).type)
             for name in rollups.CALL_COLUMNS
-            if (field := self.schema("settled_calls").field(name))
         }
         days = pa.repeat(pa.scalar(day, pa.date32()), calls.num_rows)
         counted = pl.DataFrame(pa.table({**columns, "day": days}))
