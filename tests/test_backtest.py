@@ -30,14 +30,14 @@ def share_held(found: list[Trial], estimators: tuple[str, ...]) -> float:
 
 
 def test_predictions_hold_where_nothing_moves() -> None:
-    """Four logs of four cuts, three outcomes and two policies: 96 predictions each of DR and the blend, which share
-    their windows. Three standard errors of 95 %, if only a third of them are independent, end at 0.83."""
+    """Three logs of four cuts, three outcomes and two policies: 72 predictions each of DR and the blend, which share
+    their windows. Three standard errors of 95 %, if only a third of them are independent, end at 0.82."""
     found: list[Trial] = []
-    for seed in range(4):
-        one = trials(two_models(4000, seed=seed).draw(seed))
+    for seed in range(3):
+        one = trials(two_models(3000, seed=seed).draw(seed))
         assert isinstance(one, list)
         found += one
-    assert share_held(found, ("DR", BLEND)) >= 0.83
+    assert share_held(found, ("DR", BLEND)) >= 0.82
     assert {one.policy for one in found} == {"logged", "learned"}
 
 
