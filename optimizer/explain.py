@@ -83,13 +83,13 @@ def explain(
     None: it names none. history, budget: of an orchestrator, as `Router.decide` reads them; treated: the probability
     that the episode is under the policy, given its steps so far (None: as at its first step).
     """
-    features = np.asarray(features, dtype=np.float64)
+    seen: Floats = np.asarray(features, dtype=np.float64)
     if router.course is not None:
         weight = min(router.canary, 1.0) if treated is None else treated
-        return _step(router, router.course, features, candidates, allowed, history, budget, weight)
+        return _step(router, router.course, seen, candidates, allowed, history, budget, weight)
     model = router.model
     offered = [name for name in model.actions if candidates is None or name in candidates]
-    rows = features if whole is None else np.asarray(whole, dtype=np.float64)
+    rows: Floats = seen if whole is None else np.asarray(whole, dtype=np.float64)
     barred = {name: [] if name in offered else [NOT_OFFERED] for name in model.actions}
     for name, lacking in zip(model.actions, _lacking(model, rows), strict=True):
         barred[name] += lacking
@@ -98,15 +98,15 @@ def explain(
         reason = "none_able" if offered else "no_candidates"
         fallback = router.incumbent if router.incumbent in offered or not offered else offered[0]
         certain = {fallback: 1.0}
-        return _sorted(router, features, barred, certain, certain, candidates, allowed, reason)
-    policy, routed = _shares(router, features, capable, in_session)
-    return _sorted(router, features, barred, policy, routed, candidates, allowed, "policy")
+        return _sorted(router, seen, barred, certain, certain, candidates, allowed, reason)
+    policy, routed = _shares(router, seen, capable, in_session)
+    return _sorted(router, seen, barred, policy, routed, candidates, allowed, "policy")
 
 
 def rule_at(paths: Sequence[tuple[Path, int]], features: runtime.Floats) -> tuple[str, int] | None:
     """The rule of `rules.leaves` that a decision (d,) falls under, in words, and the place of its action; None where
     there are no rules."""
-    rows = np.asarray(features, dtype=np.float64)[None, :]
+    rows: Floats = np.asarray(features, dtype=np.float64)[None, :]
     for path, action in paths:
         if covers(path, rows)[0]:
             return " and ".join(in_words(path)) or "always", action
