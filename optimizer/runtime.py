@@ -386,13 +386,14 @@ def _hashed(tokens: Sequence[bytes]) -> list[float]:
     single = list(map(zlib.crc32, tokens))
     spaced = (b" " + b"\0 ".join(tokens)).split(b"\0")
     pairs = map(zlib.crc32, spaced[1:], single)  # crc32 goes on where the first token's ended
+    size = HASHED
     for code in itertools.chain(single, pairs):
-        if code >> 31:
-            counts[code % HASHED] -= 1
+        if code > 0x7FFFFFFF:
+            counts[code % size] -= 1
         else:
-            counts[code % HASHED] += 1
-    norm = math.sqrt(sum(map(operator.mul, counts, counts))) or 1.0
-    return [count / norm for count in counts]
+            counts[code % size] += 1
+    norm = math.sqrt(sum(map(operator.mul, counts, counts)))
+    return [count / norm if count else 0.0 for count in counts]
 
 
 def _count(data: bytes, characters: bytes) -> int:
@@ -428,7 +429,10 @@ def _messages(messages: object) -> Iterator[tuple[str, str, int]]:
         if isinstance(message, Mapping):
             role = message.get("role")
             content = message.get("content")
-            text, other = _text(message.get("parts") if content is None else content)
+            if isinstance(content, str):
+                text, other = content, 0
+            else:
+                text, other = _text(message.get("parts") if content is None else content)
             yield (role if isinstance(role, str) else ""), text, other
 
 

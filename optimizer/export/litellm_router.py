@@ -354,7 +354,7 @@ def spans_of(user_api_key_dict: Any) -> Iterator[Any]:
     except ImportError:
         return
     current = trace.get_current_span()
-    if current is not server:
+    if current is not server and current.is_recording():
         yield current
 
 
