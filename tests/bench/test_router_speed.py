@@ -74,7 +74,7 @@ async def theirs(messages):
 
 async def main():
     rounds = []
-    for _ in range(10):
+    for _ in range(40):
         rounds.append([sorted([await who(messages) for messages in conversations]) for who in (ours, theirs)])
     print(json.dumps({"load": loaded, "memory": grown, "numpy": had_numpy, "rounds": rounds}))
 
@@ -171,7 +171,7 @@ def test_a_routed_request_costs_the_proxy_little_more_than_a_direct_one(
 
 def pairs(client: httpx.Client, url: str, spent: Callable[[], float]) -> tuple[float, float]:
     deltas, walls = [], []
-    for number in range(-20, 120):
+    for number in range(-20, 600):
         took = {}
         models = [SERVICE, ACTIONS[number % len(ACTIONS)]]
         for model in models if number % 2 else reversed(models):
