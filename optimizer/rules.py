@@ -246,5 +246,5 @@ def _said_count(what: str, low: float | None, high: float | None) -> str:
     if above is not None and most is not None:
         return f"{above + 1:,} to {most:,} {what}"
     if above is not None:
-        return f"any {what}" if above == 0 else f"more than {above:,} {what}"
-    return f"no {what}" if most == 0 else f"at most {most:,} {what}"
+        return f"any {what}" if above == 0 else f"2 or more {what}" if above == 1 else f"more than {above:,} {what}"
+    return f"no {what}" if most == 0 else f"fewer than 2 {what}" if most == 1 else f"at most {most:,} {what}"

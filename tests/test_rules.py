@@ -61,7 +61,7 @@ def test_rules_find_the_rule_that_was_followed_and_say_it() -> None:
     assert {one.action for one in rules.rules} == set(NAMES)
     dear = next(one for one in rules.rules if one.action == "dear")
     assert dear.share == pytest.approx(0.5, abs=0.06)  # three standard errors of 800 coins
-    assert words(dear) in ("any code fences", "any brackets", "more than 1 lines", "any words about code")
+    assert words(dear) in ("any code fences", "any brackets", "2 or more lines", "any words about code")
 
 
 def test_shares_cover_everything_once_and_agreement_adds_up_to_the_fidelity() -> None:
