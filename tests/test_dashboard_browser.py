@@ -124,7 +124,7 @@ def test_reader_walks_from_the_overview_to_a_download_and_nothing_leaves_the_mac
     page.get_by_role("button", name="Open").first.click()
     page.wait_for_selector('.rr-verdict[data-service="alpha"]')
     page.wait_for_selector("[data-testid=stVegaLiteChart] svg, [data-testid=stVegaLiteChart] canvas")
-    assert page.url.endswith("?service=alpha")
+    page.wait_for_url("**?service=alpha")
     page.get_by_role("link", name="Suggested routing").click()
     page.wait_for_selector('.rr-title[data-service="alpha"]')  # the service goes along
     with page.expect_download() as download:
@@ -137,7 +137,7 @@ def test_reader_walks_from_the_overview_to_a_download_and_nothing_leaves_the_mac
     assert (tmp_path / "alpha" / "policy" / "weights.npz").is_file()
     page.get_by_role("link", name="Data health").click()
     page.wait_for_selector('[data-table="unknown"]')
-    assert "80 spans in 80 traces arrived" in page.locator(".rr-lead").inner_text()
+    page.wait_for_selector('.rr-lead:has-text("80 spans in 80 traces arrived")')
     elsewhere = [url for url in asked if not url.startswith((address, address.replace("http", "ws"), "data:", "blob:"))]
     assert elsewhere == []
 
