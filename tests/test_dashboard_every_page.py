@@ -32,11 +32,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def home(finished_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's home with a rollout begun, and with its content shown."""
+    """The demo's home with a rollout begun; its settings show prompts."""
     home = tmp_path_factory.mktemp("shown") / "home"
     shutil.copytree(finished_demo.home, home)
-    with (home / "retroute.toml").open("a") as file:
-        file.write('\n[dashboard]\ncontent = "everyone"\n')
     service = next(name for name, said in finished_demo.result["services"].items() if said["verdict"] == "deploy")
     rollout.start(home, service, by="tester", why="a first look")
     return home
