@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import PATIENCE_S, chromium, chromium_path, served
+from browser import PATIENCE_S, chromium, chromium_path, served, settled
 from conftest import Demo
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
 
@@ -121,12 +121,14 @@ def test_reader_walks_from_the_overview_to_a_download_and_nothing_leaves_the_mac
         "Keep today's routing",
         "Your logs cannot tell",
     ]
+    settled(page)  # a click on what is being drawn anew is lost
     page.get_by_role("button", name="Open").first.click()
     page.wait_for_selector('.rr-verdict[data-service="alpha"]')
     page.wait_for_selector("[data-testid=stVegaLiteChart] svg, [data-testid=stVegaLiteChart] canvas")
     page.wait_for_url("**?service=alpha")
     page.get_by_role("link", name="Suggested routing").click()
     page.wait_for_selector('.rr-title[data-service="alpha"]')  # the service goes along
+    settled(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="Bundle").click()
     assert download.value.suggested_filename == f"alpha-{RUN}-bundle.zip"

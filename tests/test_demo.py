@@ -221,6 +221,7 @@ def test_agents_are_orchestrated_and_what_is_said_of_it_holds(finished_demo):
     assert finished_demo.result["services"]["assistant"]["orchestration"] is None
 
 
+@pytest.mark.slow
 def test_second_demo_into_the_same_home_stores_nothing_twice(finished_demo, tmp_path):
     home = tmp_path / "home"
     shutil.copytree(finished_demo.home, home)
