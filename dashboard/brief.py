@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dashboard import estimators_sections, figures
 from dashboard.estimators_data import Backtest
@@ -243,8 +242,3 @@ def gauges(verdict: ServiceVerdict) -> list[Gauge]:
         Gauge("Tried", tried, 0.99, "of the suggestion's choices that the log tried there"),
         Gauge("Priced", priced, None, "decisions with a known cost"),
     ]
-
-
-def as_rows(found: list[Answer]) -> list[dict[str, Any]]:
-    """The answers as rows of a table, to take away."""
-    return [{"question": one.question, "answer": one.headline, "because": " ".join(one.lines)} for one in found]

@@ -18,7 +18,6 @@ from optimizer.runtime import Router
 from optimizer.runtime import history_features as past
 
 Sort = Literal["time", "cost", "duration", "quality"]
-SORTS: tuple[Sort, ...] = ("time", "cost", "duration", "quality")
 PAGE = 50
 MOST_IDS = 20_000
 """Traces of a run that a list by its decisions is made of: the newest."""

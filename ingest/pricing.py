@@ -24,7 +24,6 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _PER_MILLION = CLASSES[:10]
-_EACH = CLASSES[10:]
 OWN_CACHE = "answered from the app's own cache"
 """The price of a call that nobody was paid for."""
 _INSIDE_OUTPUT = ("reasoning", "output_audio", "output_image")

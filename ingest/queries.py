@@ -18,7 +18,6 @@ from importlib.resources import files
 QUERIES = (
     "calls",
     "calls_billable",
-    "calls_by_hour",
     "calls_by_time",
     "calls_to_reprice",
     "calls_within",

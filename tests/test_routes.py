@@ -14,6 +14,7 @@ from optimizer.sequential import routes, students
 from optimizer.sequential.candidates import candidates
 from optimizer.sequential.decision_trees import always, leaf, model, simplified, split, trees_of
 from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.policies import on_log
 from optimizer.sequential.torch_learners import Settings
 
 NAMES = ("write", "check", STOP)
@@ -112,9 +113,9 @@ def test_the_logged_script_is_found_and_stopped() -> None:
         "otherwise, if at least 1 step so far: check",
     ]
     assert students.stop_rule(stopped) == ["stop if at least 2 steps so far"]
-    policy_on_log = routes.stopped_after(log, 2)
-    assert (policy_on_log[log.step >= 2, 2] == 1).all()
-    assert (policy_on_log[log.step < 2] == log.behaviour[log.step < 2]).all()
+    on_the_log, whole = on_log(stopped, log), on_log(policy, log)
+    assert (on_the_log[log.step >= 2, 2] == 1).all()
+    assert (on_the_log[log.step < 2] == whole[log.step < 2]).all()
 
 
 def test_one_step_is_changed_and_no_other() -> None:

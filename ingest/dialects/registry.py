@@ -62,9 +62,6 @@ _PLANS = Plans(_ROUTES, DIALECTS)
 _CONTENT = frozenset(CONTENT_FIELDS)
 _NO_CONTENT = Content()
 
-CONTENT_KEYS = frozenset(key for key, slot in _ROUTES.items() if slot.texts)
-"""Attribute keys that hold texts. `holds_text` also knows those of lists that are spread over keys."""
-
 
 def holds_text(key: str) -> bool:
     """Whether an attribute holds texts of a call."""

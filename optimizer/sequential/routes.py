@@ -53,11 +53,6 @@ def _agreement(tree: Tree, log: EpisodeLog) -> float:
     return float(log.behaviour[np.arange(len(does)), does].mean())
 
 
-def stopped_after(log: EpisodeLog, k: int) -> Floats:
-    """(n, a) as logged in the first k steps, STOP from then on."""
-    return np.where((log.step < k)[:, None], log.behaviour, np.eye(len(log.action_names))[log.stop])
-
-
 def stop_after(tree: Tree, k: int, action_names: tuple[str, ...]) -> Model:
     """The tree's actions in the first k steps, STOP from then on."""
     last = len(action_names) - 1
