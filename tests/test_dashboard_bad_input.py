@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
+from pages_shown import html, text
 from streamlit.testing.v1 import AppTest
 
 from dashboard import pages
@@ -54,14 +53,6 @@ def show(path: str, **query: str) -> AppTest:
     at.run()
     assert not at.exception, (path, at.exception)
     return at
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at)))
 
 
 class Elements(HTMLParser):

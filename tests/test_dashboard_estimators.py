@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from html import unescape
+from functools import partial
 from pathlib import Path
 
 import pytest
 from dashboard_fixture import RUN, number, refused, verdicts, write_run
 from kept_fixture import backtest, keep
-from streamlit.testing.v1 import AppTest
+from pages_shown import figures_of, table, text
+from pages_shown import show as show_page
 
 from dashboard import data, estimators_charts, estimators_data, theme
 from dashboard.estimators_data import METRICS
@@ -19,33 +20,7 @@ from dashboard.estimators_data import METRICS
 KEYS = ("savings_usd_per_1k", "quality_change", "latency_change_s")
 
 
-def estimators_page() -> None:
-    from dashboard.views import estimators
-
-    estimators.page()
-
-
-def show(**query: str) -> AppTest:
-    at = AppTest.from_function(estimators_page, default_timeout=30)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
-
-
-def table(at: AppTest, label: str) -> str:
-    return html(at).partition(f'data-table="{label}"')[2].partition("</table>")[0]
-
-
-def figures_of(part: str) -> list[tuple[str, float, float, float]]:
-    found = re.findall(r'data-metric="(\w+)" data-value="([^"]+)" data-low="([^"]+)" data-high="([^"]+)"', part)
-    return [(metric, float(value), float(low), float(high)) for metric, value, low, high in found]
+show = partial(show_page, "estimators")
 
 
 def numbers(metric: str, figure: dict) -> tuple[str, float, float, float]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
-from html import unescape
 from pathlib import Path
 
 import pytest
 from dashboard_fixture import write_run
 from kept_run import RUN, Studied, studied, write
+from pages_shown import html, show
+from pages_shown import line as text
 from streamlit.testing.v1 import AppTest
 
 from dashboard import figures
@@ -22,40 +22,8 @@ from optimizer.at_price import at_price_json, grid
 PATIENCE_S = 60
 
 
-def evidence_page() -> None:
-    from dashboard.views import evidence
-
-    evidence.page()
-
-
-def frontier_page() -> None:
-    from dashboard.views import frontier
-
-    frontier.page()
-
-
-def plan_page() -> None:
-    from dashboard.views import plan
-
-    plan.page()
-
-
-PAGES: dict[str, Callable[[], None]] = {"evidence": evidence_page, "frontier": frontier_page, "plan": plan_page}
+PAGES = ("evidence", "frontier", "plan")
 SERVICES = ("guessed", "never", "tried")
-
-
-def show(view: str, **query: str) -> AppTest:
-    at = AppTest.from_function(PAGES[view], default_timeout=PATIENCE_S)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " "))
 
 
 def shown(at: AppTest, metric: str) -> tuple[float, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from html import unescape
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dashboard_fixture import Json, verdicts, write_run
 from flow_fixture import AGENTS, FEW, UNTRIED, flow, silent, with_flows
+from pages_shown import html, text
+from pages_shown import show as show_page
 from streamlit.testing.v1 import AppTest
 
 from dashboard import figures, flow_charts, flows, theme
@@ -19,24 +21,7 @@ from optimizer.teamwork import DEFINITIONS
 PATIENCE_S = 30
 
 
-def view() -> None:
-    from dashboard.views import orchestration
-
-    orchestration.page()
-
-
-def show(**query: str) -> AppTest:
-    at = AppTest.from_function(view, default_timeout=PATIENCE_S)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
+show = partial(show_page, "orchestration")
 
 
 def shown(at: AppTest, metric: str) -> list[tuple[float, float, float]]:

@@ -7,17 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from dashboard_fixture import write_lake
-from streamlit.testing.v1 import AppTest
+from pages_shown import html
+from pages_shown import show as show_page
 from test_dashboard_spend import calls, fill
 
 from dashboard import health_charts, health_data, theme
 from ingest.lake import Lake
-
-
-def page() -> None:
-    from dashboard.views import health
-
-    health.page()
 
 
 @pytest.fixture
@@ -27,12 +22,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def show(**query: str) -> str:
-    at = AppTest.from_function(page, default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
+    at = show_page("health", **query)
     assert not at.exception, [found.value for found in at.exception]
-    return "\n".join(str(block.proto.body) for block in at.get("html"))
+    return html(at)
 
 
 def test_filters_leave_the_counts_of_what_they_choose(home: Path) -> None:

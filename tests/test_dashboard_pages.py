@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
+from pages_shown import html, show, text
 from streamlit.testing.v1 import AppTest
 
 import dashboard
@@ -23,39 +24,7 @@ VIEWS = ("verdict", "health", "routing")
 PATIENCE_S = 30
 
 
-def verdict_page() -> None:
-    from dashboard.views import verdict
-
-    verdict.page()
-
-
-def health_page() -> None:
-    from dashboard.views import health
-
-    health.page()
-
-
-def routing_page() -> None:
-    from dashboard.views import routing
-
-    routing.page()
-
-
-PAGES = {"verdict": verdict_page, "health": health_page, "routing": routing_page}
-
-
-def show(view: str, **query: str) -> AppTest:
-    at = AppTest.from_function(PAGES[view], default_timeout=PATIENCE_S)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
+PAGES = ("verdict", "health", "routing")
 
 
 def shown_figures(at: AppTest) -> list[tuple[str, tuple[float, float, float]]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from html import unescape
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from streamlit.testing.v1 import AppTest
+from pages_shown import html, text
+from pages_shown import show as show_page
 from trace_fixture import BIG, SHOP, SMALL, write
 
 from dashboard import data, quality_charts, quality_data, quality_sections
@@ -23,24 +24,7 @@ PATIENCE_S = 60
 TRACES = 70
 
 
-def quality_page() -> None:
-    from dashboard.views import quality
-
-    quality.page()
-
-
-def show(**query: str) -> AppTest:
-    at = AppTest.from_function(quality_page, default_timeout=PATIENCE_S)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
+show = partial(show_page, "quality")
 
 
 @pytest.fixture(scope="module")

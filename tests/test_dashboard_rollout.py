@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from dashboard_fixture import RUN, verdicts, write_run
+from pages_shown import html
+from pages_shown import line as text
+from pages_shown import show as show_page
 from rollout_world import SERVICE, judged_run
 from streamlit.testing.v1 import AppTest
 
@@ -27,27 +30,10 @@ OPERATOR = {"is_logged_in": True, "email": "ops@example.com"}
 ROLES = '[dashboard]\noperators = ["ops@example.com"]\nviewers = ["*@example.com"]\n'
 
 
-def rollout_page() -> None:
-    from dashboard.views import rollout
-
-    rollout.page()
-
-
 def show(user: dict[str, Any] | None = None, **query: str) -> AppTest:
-    at = AppTest.from_function(rollout_page, default_timeout=PATIENCE_S)
-    at.user = user or {}
-    at.query_params.update(query)
-    at.run()
+    at = show_page("rollout", user=user or {}, **query)
     assert not at.exception
     return at
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " "))
 
 
 def difference(value: float, half: float) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from html import unescape
 from pathlib import Path
 
@@ -12,40 +13,15 @@ import pytest
 from dashboard_fixture import RUN, verdicts, write_lake, write_run
 from flow_fixture import flow, with_flows
 from kept_fixture import keep, regressions
-from streamlit.testing.v1 import AppTest
+from pages_shown import figures_of, html, table, text
+from pages_shown import show as show_page
 
 from dashboard import access, data, segments_charts, segments_data, theme
 
 LOSES = "Prompt length: over 90 characters"
 
 
-def segments_page() -> None:
-    from dashboard.views import segments
-
-    segments.page()
-
-
-def show(**query: str) -> AppTest:
-    at = AppTest.from_function(segments_page, default_timeout=30)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
-
-
-def table(at: AppTest, label: str) -> str:
-    return html(at).partition(f'data-table="{label}"')[2].partition("</table>")[0]
-
-
-def figures_of(part: str) -> list[tuple[str, float, float, float]]:
-    found = re.findall(r'data-metric="(\w+)" data-value="([^"]+)" data-low="([^"]+)" data-high="([^"]+)"', part)
-    return [(metric, float(value), float(low), float(high)) for metric, value, low, high in found]
+show = partial(show_page, "segments")
 
 
 @pytest.fixture

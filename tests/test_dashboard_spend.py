@@ -9,6 +9,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
+from pages_shown import html
+from pages_shown import show as show_page
 from streamlit.testing.v1 import AppTest
 
 from dashboard import spend_charts, spend_data, theme
@@ -18,12 +20,6 @@ from ingest.lake import Lake
 
 START_NS = 1_793_491_200 * 10**9  # 2026-11-01
 EVIL = '<img src=x onerror="alert(1)">'
-
-
-def page() -> None:
-    from dashboard.views import spend
-
-    spend.page()
 
 
 def calls(count: int) -> list[dict[str, object]]:
@@ -97,16 +93,9 @@ def full(made: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]
 
 
 def show(**query: str) -> AppTest:
-    at = AppTest.from_function(page, default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
+    at = show_page("spend", **query)
     assert not at.exception, [found.value for found in at.exception]
     return at
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(str(block.proto.body) for block in at.get("html"))
 
 
 def cost(rows: list[dict[str, object]]) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from html import unescape
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from dashboard_fixture import START_NS, write_lake
+from pages_shown import html, text
+from pages_shown import show as show_page
 from streamlit.testing.v1 import AppTest
 from trace_fixture import BIG, CONTENT, DESK, LONG, RUN, SHOP, SMALL, prompt, trace_id, write
 
@@ -28,24 +30,7 @@ PATIENCE_S = 60
 TRACES = 70
 
 
-def traces_page() -> None:
-    from dashboard.views import traces
-
-    traces.page()
-
-
-def show(**query: str) -> AppTest:
-    at = AppTest.from_function(traces_page, default_timeout=PATIENCE_S)
-    at.query_params.update(query)
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
+show = partial(show_page, "traces")
 
 
 def listed(at: AppTest) -> list[int]:

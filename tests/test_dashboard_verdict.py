@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from dashboard_fixture import RUN, number, verdicts, write_run
 from kept_fixture import backtest, keep, regressions
+from pages_shown import html, text
+from pages_shown import show as show_page
 from streamlit.testing.v1 import AppTest
 
 from dashboard import brief, figures, words
@@ -22,25 +24,8 @@ QUESTIONS = ["What does it save?", "How certain is that?", "What could go wrong?
 OLDER = "20260301T021500Z-older"
 
 
-def verdict_page() -> None:
-    from dashboard.views import verdict
-
-    verdict.page()
-
-
 def show(**query: str) -> AppTest:
-    at = AppTest.from_function(verdict_page, default_timeout=30)
-    for name, value in query.items():
-        at.query_params["from" if name == "since" else name] = value
-    return at.run()
-
-
-def html(at: AppTest) -> str:
-    return "\n".join(element.proto.body for element in at.get("html"))
-
-
-def text(at: AppTest) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", html(at))).replace("\xa0", " ")
+    return show_page("verdict", **{"from" if name == "since" else name: value for name, value in query.items()})
 
 
 def headlines(at: AppTest) -> dict[str, str]:
