@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from ingest.errors import UsageError, WorkError
+from optimizer.cli_options import FILE, json_option
 
 _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 @click.group(short_help="Show, compare, check and sign exported policies.")
@@ -27,7 +26,7 @@ def bundle() -> None:
 
 
 @bundle.command(short_help="What a bundle does, in words.")
-@_json
+@json_option
 @click.argument("folder", type=_FOLDER)
 def show(folder: Path, as_json: bool) -> None:
     """Say in words what a bundle does, how it was judged and what it holds.
@@ -43,7 +42,7 @@ def show(folder: Path, as_json: bool) -> None:
 
 
 @bundle.command(short_help="What changed between two bundles.")
-@_json
+@json_option
 @click.argument("before", type=_FOLDER)
 @click.argument("after", type=_FOLDER)
 def diff(before: Path, after: Path, as_json: bool) -> None:
@@ -61,8 +60,8 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
 
 
 @bundle.command(short_help="Check a bundle as a router does.")
-@_json
-@click.option("--key", type=_FILE, metavar="FILE", help="Public key in PEM that the policy must be signed for.")
+@json_option
+@click.option("--key", type=FILE, metavar="FILE", help="Public key in PEM that the policy must be signed for.")
 @click.argument("folder", type=_FOLDER)
 def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     """Make every check that a router makes, the signature too where a public key is configured: --key, the variable
@@ -90,8 +89,8 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
 
 
 @bundle.command(short_help="Sign a bundle with an Ed25519 key.")
-@_json
-@click.option("--key", type=_FILE, required=True, metavar="FILE", help="Private Ed25519 key in PEM.")
+@json_option
+@click.option("--key", type=FILE, required=True, metavar="FILE", help="Private Ed25519 key in PEM.")
 @click.argument("folder", type=_FOLDER)
 def sign(folder: Path, key: Path, as_json: bool) -> None:
     """Sign a bundle's manifest into policy/manifest.sig. Its hashes vouch for every other file.

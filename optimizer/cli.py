@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from ingest.errors import AppError, ConfigError, UsageError, WorkError
 from optimizer.bundle_cli import bundle
+from optimizer.cli_options import home_option, json_option, services_option
 from optimizer.rollout_cli import rollout
 
 if TYPE_CHECKING:
@@ -30,27 +31,6 @@ if TYPE_CHECKING:
     from optimizer.config import CollectorSettings, Settings
 
 INTERRUPTED = 130
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def home_option(command: Command) -> Command:
-    return click.option(
-        "--home",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar="RETROUTE_HOME",
-        default=Path("retroute-home"),
-        show_default="RETROUTE_HOME or ./retroute-home",
-        help="Folder that holds everything.",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
-
-
-def services_option(command: Command) -> Command:
-    help_text = "Only this service; may be repeated. [default: all]"
-    return click.option("--service", "services", multiple=True, metavar="NAME", help=help_text)(command)
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

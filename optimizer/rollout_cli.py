@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from optimizer.cli_options import FILE, FOLDER, home_option, json_option, services_option
 
 if TYPE_CHECKING:
     from optimizer.rollout import Done
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _service = click.option("--service", required=True, metavar="NAME", help="Whose policy.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 _why = click.option("--why", default="", metavar="TEXT", help="The reason, for the log.")
 _key = click.option(
-    "--key", type=_FILE, metavar="FILE", help="Private key in PEM, where routers take signed policies only."
-)
-_home = click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="RETROUTE_HOME",
-    default=Path("retroute-home"),
-    show_default="RETROUTE_HOME or ./retroute-home",
-    help="Folder that holds everything.",
+    "--key", type=FILE, metavar="FILE", help="Private key in PEM, where routers take signed policies only."
 )
 
 
@@ -44,7 +33,7 @@ def rollout() -> None:
 
 
 @rollout.command(short_help="Begin, in shadow or as a canary.")
-@_home
+@home_option
 @_service
 @click.option(
     "--percent", type=float, default=0.0, show_default="0, in shadow", metavar="P", help="Sessions under the policy."
@@ -56,13 +45,13 @@ def rollout() -> None:
 @click.option(
     "--out",
     "bundle",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Bundle that the router loads. [default: the last rollout's, else the home's]",
 )
 @_key
 @_why
-@_json
+@json_option
 def start(
     home: Path,
     service: str,
@@ -91,13 +80,13 @@ def start(
 
 
 @rollout.command(short_help="The next stage, if all conditions hold.")
-@_home
+@home_option
 @_service
 @click.option("--percent", type=float, metavar="P", help="Sessions under the policy. [default: 5, 20, 50, then 100]")
 @click.option("--force", is_flag=True, help="Go on although a condition does not hold.")
 @_key
 @_why
-@_json
+@json_option
 def advance(
     home: Path, service: str, percent: float | None, force: bool, key: Path | None, why: str, as_json: bool
 ) -> None:
@@ -115,11 +104,11 @@ def advance(
 
 
 @rollout.command(short_help="Back to the policy before.")
-@_home
+@home_option
 @_service
 @_key
 @_why
-@_json
+@json_option
 def rollback(home: Path, service: str, key: Path | None, why: str, as_json: bool) -> None:
     """Put the policy that was in force before in force again, as a new revision; the incumbent alone where there was
     none.
@@ -135,9 +124,9 @@ def rollback(home: Path, service: str, key: Path | None, why: str, as_json: bool
 
 
 @rollout.command(short_help="Where a rollout stands.")
-@_home
+@home_option
 @_service
-@_json
+@json_option
 def status(home: Path, service: str, as_json: bool) -> None:
     """Say where a rollout stands and what the last look found.
 
@@ -152,11 +141,11 @@ def status(home: Path, service: str, as_json: bool) -> None:
 
 
 @rollout.command(short_help="Look at the arms; go back if need be.")
-@_home
-@click.option("--service", "services", multiple=True, metavar="NAME", help="Only this service; may be repeated.")
+@home_option
+@services_option
 @click.option("--every", type=click.FloatRange(min=1), metavar="S", help="Look every S seconds until interrupted.")
 @_key
-@_json
+@json_option
 def watch(home: Path, services: tuple[str, ...], every: float | None, key: Path | None, as_json: bool) -> None:
     """Compare the arms of every rollout under way, and roll back the one that is beyond a limit for certain.
 
