@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import streamlit as st
@@ -36,6 +36,8 @@ from optimizer.evidence import Refused
 from optimizer.rollout import state as rollouts
 from optimizer.rollout.state import Rollout
 from optimizer.runtime import PolicyError, Router
+
+Shape = TypeVar("Shape")
 
 MOST_ACTIONS = 500
 """Of the log, the newest."""
@@ -209,6 +211,21 @@ def run_json(run_id: str, name: str) -> Mapping[str, Any] | None:
     """A JSON file of a run; None where the run has none. UnreadableError for one that holds no object."""
     file = _run_file(run_id, name)
     return None if file is None else _object(str(file), *_stamp(file))
+
+
+def kept(verdict: ServiceVerdict, kind: run_folders.Kept, read: Callable[[Mapping[str, Any]], Shape]) -> Shape | None:
+    """What the run of a verdict kept of its service, see `optimizer.runs.kept_name`; None where it kept nothing.
+
+    read: makes a record of the JSON. UnreadableError for a file that is not as it expects.
+    """
+    name = run_folders.kept_name(verdict.service, kind)
+    said = run_json(verdict.run_id, name)
+    if said is None:
+        return None
+    try:
+        return read(said)
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
 
 
 def run_rows(run_id: str, name: str) -> pl.LazyFrame | None:

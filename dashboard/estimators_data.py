@@ -10,8 +10,7 @@ import polars as pl
 
 from dashboard import data
 from dashboard.figures import Unit
-from dashboard.records import AGAIN, Figure, ServiceVerdict, UnreadableError, figure
-from optimizer import runs
+from dashboard.records import Figure, ServiceVerdict, figure
 
 METRICS: Mapping[str, tuple[str, Unit]] = {
     "cost_usd_per_1k": ("Cost per 1,000 decisions", "usd"),
@@ -102,27 +101,23 @@ class Backtest:
 
 def load(verdict: ServiceVerdict) -> Backtest | None:
     """None where the run kept nothing. UnreadableError for a file that is not as expected."""
-    name = runs.kept_name(verdict.service, "backtest")
-    said = data.run_json(verdict.run_id, name)
-    if said is None:
-        return None
-    try:
-        return Backtest(
-            str(said["refused"] or ""),
-            float(said["confidence"]),
-            tuple(_trial(row) for row in said["trials"]),
-            tuple(
-                Count(*(row[key] for key in ("policy", "metric", "estimator", "trials", "held")))
-                for row in said["counts"]
-            ),
-            tuple(_beside(row) for row in said["chosen"]),
-            tuple(
-                Past(f"Run {row['run_id']}", int(row["decisions"]), tuple(_beside(one) for one in row["figures"]))
-                for row in said["in_force"]
-            ),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
+    return data.kept(verdict, "backtest", _backtest)
+
+
+def _backtest(said: Mapping[str, Any]) -> Backtest:
+    return Backtest(
+        str(said["refused"] or ""),
+        float(said["confidence"]),
+        tuple(_trial(row) for row in said["trials"]),
+        tuple(
+            Count(*(row[key] for key in ("policy", "metric", "estimator", "trials", "held"))) for row in said["counts"]
+        ),
+        tuple(_beside(row) for row in said["chosen"]),
+        tuple(
+            Past(f"Run {row['run_id']}", int(row["decisions"]), tuple(_beside(one) for one in row["figures"]))
+            for row in said["in_force"]
+        ),
+    )
 
 
 def _trial(row: Mapping[str, Any]) -> Trial:

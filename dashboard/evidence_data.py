@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from dashboard import data
-from dashboard.records import AGAIN, ServiceVerdict, UnreadableError
-from optimizer import runs
+from dashboard.records import ServiceVerdict
 
 CELLS = {
     "segment": pl.String,
@@ -65,14 +64,7 @@ class Evidence:
 
 def load(verdict: ServiceVerdict) -> Evidence | None:
     """None where the run kept nothing. UnreadableError for a file that is not as expected."""
-    name = runs.kept_name(verdict.service, "evidence")
-    said = data.run_json(verdict.run_id, name)
-    if said is None:
-        return None
-    try:
-        return _evidence(said)
-    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
+    return data.kept(verdict, "evidence", _evidence)
 
 
 def _evidence(said: Mapping[str, Any]) -> Evidence:

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from dashboard import data
-from dashboard.records import AGAIN, Figure, ServiceVerdict, UnreadableError, figure
-from optimizer import plan_kept, runs
+from dashboard.records import Figure, ServiceVerdict, figure
+from optimizer import plan_kept
 from optimizer.plan_kept import Bought
 
 POINTS = 60
@@ -93,14 +93,7 @@ class Plan:
 
 def load(verdict: ServiceVerdict) -> Plan | None:
     """None where the run kept nothing. UnreadableError for a file that is not as expected."""
-    name = runs.kept_name(verdict.service, "plan")
-    said = data.run_json(verdict.run_id, name)
-    if said is None:
-        return None
-    try:
-        return _plan(said)
-    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
-        raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
+    return data.kept(verdict, "plan", _plan)
 
 
 def _plan(said: Mapping[str, Any]) -> Plan:

@@ -9,9 +9,9 @@ from typing import Any, Literal, cast, get_args
 import polars as pl
 
 from dashboard import data
-from dashboard.records import AGAIN, Figure, RuleRow, ServiceVerdict, UnreadableError, figure, rule
+from dashboard.records import Figure, RuleRow, ServiceVerdict, figure, rule
 from dashboard.traces_data import opening
-from optimizer import regressions, runs
+from optimizer import regressions
 from optimizer.regressions import Flag
 
 PROMPT_CHARACTERS = 2000
@@ -93,14 +93,7 @@ class Found:
 
 def load(verdict: ServiceVerdict) -> Found | None:
     """None where the run kept nothing. UnreadableError for a file that is not as expected."""
-    name = runs.kept_name(verdict.service, "regressions")
-    said = data.run_json(verdict.run_id, name)
-    if said is None:
-        return None
-    try:
-        return _found(said)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableError(f"{name} of run {verdict.run_id} is not as expected ({error})", AGAIN) from error
+    return data.kept(verdict, "regressions", _found)
 
 
 def _found(said: Mapping[str, Any]) -> Found:
