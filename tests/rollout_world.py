@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,28 @@ output = 10.0
 CHANGE = {"kind": "asymptotic", "estimator": "blend", "reason": None}
 
 
-def judged_run(home: Path, run_id: str, *, verdict: str = "deploy", choice: str = "small", **settings: Any) -> Path:
-    """A run whose policy for the service takes `choice`, and what was said of it; the policy's folder."""
+def judged_run(
+    home: Path,
+    run_id: str,
+    *,
+    verdict: str = "deploy",
+    service: str = SERVICE,
+    models: Sequence[str] = MODELS,
+    choice: str = "small",
+    **settings: Any,
+) -> Path:
+    """A run whose policy for the service takes `choice`, and what was said of it; the policy's folder. The last of the
+    models is the incumbent."""
     folder = home / "runs" / run_id
-    values = np.array([float(name == choice) for name in MODELS])
-    policy = runs.policy_folder(folder, SERVICE)
-    usual: dict[str, Any] = {"revision": 1, "incumbent": "large"}
+    values = np.array([float(name == choice) for name in models])
+    policy = runs.policy_folder(folder, service)
+    usual: dict[str, Any] = {"revision": 1, "incumbent": models[-1]}
     bundle.write_policy(
         policy,
-        settings.pop("model", Model("constant", MODELS, {"values": values}, 0.05)),
-        policy_id=SERVICE,
+        settings.pop("model", Model("constant", tuple(models), {"values": values}, 0.05)),
+        policy_id=service,
         version=run_id,
-        virtual_model=SERVICE,
+        virtual_model=service,
         evaluation={},
         created_at="2026-11-30T00:00:00+00:00",
         **usual | settings,
@@ -66,7 +76,7 @@ def judged_run(home: Path, run_id: str, *, verdict: str = "deploy", choice: str 
     said = {
         "verdict": verdict,
         "run_id": run_id,
-        "policy_id": f"{SERVICE}@{run_id}",
+        "policy_id": f"{service}@{run_id}",
         "reasons": [{"condition": "evidence", "got": "little", "needed": "", "remedy": "", "holds": False}],
         "limits": {"confidence": 0.95},
         "support": {"certify_decisions": 400, "effective": 210.5},
@@ -74,8 +84,8 @@ def judged_run(home: Path, run_id: str, *, verdict: str = "deploy", choice: str 
         "quality_change": {**CHANGE, "value": 0.0, "low": -0.04, "high": 0.04},
         "latency_change_s": dict.fromkeys(("value", "low", "high", "kind")) | {"reason": "no duration is known"},
     }
-    runs.write_json(folder / "verdicts.json", {"services": {SERVICE: said}})
-    runs.write_json(folder / "manifest.json", {"run_id": run_id, "created_at": "", "services": [SERVICE]})
+    runs.write_json(folder / "verdicts.json", {"services": {service: said}})
+    runs.write_json(folder / "manifest.json", {"run_id": run_id, "created_at": "", "services": [service]})
     return policy
 
 
