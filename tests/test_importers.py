@@ -1,4 +1,4 @@
-"""Foreign records -> spans and scores, format by format. The records are as the tools document them, shortened."""
+"""Foreign records -> spans and scores, format by format. The records are as the tools document or write them, shortened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ingest.dialects.registry import read
 from ingest.errors import UsageError
 from ingest.foreign_ids import span_id, trace_id
-from ingest.importers import encode, registry
+from ingest.importers import encode, langfuse, registry
 from ingest.lake import Lake
 from ingest.otlp import decode
 from optimizer import cli
@@ -156,6 +156,21 @@ def test_a_failed_request_of_litellm_is_an_error_without_tokens(tmp_path):
     assert (span.status, facts.error_type, facts.input_tokens) == ("error", "RateLimitError", None)
 
 
+def test_a_row_as_litellms_proxy_writes_it_when_it_keeps_prompts(tmp_path):
+    """Its `messages` stay empty: what was asked is in the request; what is not known is an empty text or "None"."""
+    request = {"model": "cheap", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    row = LITELLM | {
+        "messages": "{}", "proxy_server_request": json.dumps(request), "response": json.dumps(LITELLM["response"]),
+        "cache_hit": "None", "end_user": "", "user": "u9", "spend": None, "completionStartTime": LITELLM["endTime"],
+    }  # fmt: skip
+    reading = read(only_span(items(tmp_path, row)[1]))
+    facts = reading.facts
+    assert (facts.kind, facts.user_id, facts.max_tokens, facts.ttft_s) == ("llm", "u9", 9, None)
+    assert (facts.reported_cost_usd, facts.input_tokens) == (None, 100)
+    assert "hi" in reading.content.input_text
+    assert "hello" in reading.content.output_text
+
+
 def test_langfuses_input_is_the_sum_of_its_classes_and_ids_are_stable(tmp_path):
     span = only_span(items(tmp_path, LANGFUSE)[1])
     facts = read(span).facts
@@ -184,6 +199,65 @@ def test_a_trace_of_langfuses_api_brings_its_observations_and_scores(tmp_path):
     assert (name, root.trace_id, step.parent_span_id) == ("langfuse", TRACE, root.span_id)
     assert root.attributes["gen_ai.conversation.id"] == "s9"
     assert [(score["trace_id"], score["value"]) for score in item.scores] == [(TRACE, 0.5)]
+
+
+def downloaded(**changed):
+    """A trace as Langfuse's page of it downloads it: a trace without observations inside, and those beside it."""
+    told = {
+        "attributes": {"gen_ai.system": "openai", "gen_ai.request.model": "gpt-4o"},
+        "resourceAttributes": {"service.name": "shop"},
+    }
+    call = {
+        "id": SPAN, "traceId": TRACE, "type": "GENERATION", "parentObservationId": None, "name": "", "model": "gpt-4o-2026",
+        "startTime": "2026-05-29T13:46:19.963Z", "endTime": "2026-05-29T13:46:21.963Z", "level": "DEFAULT",
+        "latency": 2000, "usageDetails": {"input": 100, "output": 30, "total": 130}, "totalCost": 0.002,
+        "inputUsage": 100, "outputUsage": 30, "input": [{"role": "user", "content": "hi"}], "output": "hello",
+        "metadata": told,
+    } | changed  # fmt: skip
+    trace = {
+        "id": TRACE, "projectId": "p", "name": "chat", "timestamp": "2026-05-29T13:46:19.728Z", "tags": ["a"],
+        "bookmarked": False, "userId": "e9", "sessionId": "s9", "metadata": json.dumps(told), "latency": 2.236,
+        "scores": [{"id": "x", "name": "toxicity", "value": 0, "dataType": "NUMERIC", "source": "EVAL",
+                    "traceId": TRACE, "observationId": None}],
+    }  # fmt: skip
+    return {"trace": trace, "observations": [call]}
+
+
+def test_a_trace_downloaded_from_langfuses_page_keeps_its_session_its_scores_and_who_sent_it(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(downloaded(), indent=2))
+    ((importer, source),) = registry.find([str(path)])
+    (item,) = importer.read(source)
+    root, call = item.spans
+    assert (importer.name, item.problem, call.parent_span_id) == ("langfuse", None, root.span_id)
+    assert (root.attributes["gen_ai.conversation.id"], root.attributes["user.id"]) == ("s9", "e9")
+    assert (root.end_ns - root.start_ns, call.end_ns - call.start_ns) == (2_236_000_000, 2_000_000_000)
+    facts = read(call).facts
+    assert (facts.provider, facts.model_requested, facts.model_returned) == ("openai", "gpt-4o", "gpt-4o-2026")
+    assert (root.service, call.service, facts.reported_cost_usd) == ("shop", "shop", 0.002)
+    assert [(score["trace_id"], score["name"], score["value"]) for score in item.scores] == [(TRACE, "toxicity", 0)]
+
+
+def test_an_unnamed_sender_of_langfuse_is_no_service(tmp_path):
+    unnamed = {"resourceAttributes": {"service.name": "unknown_service:python"}}
+    span = langfuse.observation(downloaded(metadata=unnamed)["observations"][0], None)
+    assert span.service == "langfuse"
+
+
+@pytest.mark.parametrize(
+    ("details", "tokens"),
+    [
+        ({"input": 60, "input_cache_read": 40, "output": 25, "output_reasoning": 5, "total": 130}, (100, 40, 30, 5)),
+        ({"input": 60, "input_cache_read": 40, "output": 25, "output_reasoning": 5}, (100, 40, 30, 5)),
+        ({"input": 100, "output": 30, "completion_details.reasoning": 5, "total": 130}, (100, None, 30, 5)),
+        ({"input": 100, "prompt_details.cache_read": 40, "output": 30}, (100, 40, 30, None)),
+        ({"input": 100, "output": 30, "cache_read_input_tokens": 40, "total": 130}, (100, 40, 30, None)),
+    ],
+)
+def test_langfuses_classes_are_added_unless_its_total_says_that_they_are_parts(details, tokens):
+    span = langfuse.observation(downloaded(usageDetails=details)["observations"][0], None)
+    facts = read(span).facts
+    assert (facts.input_tokens, facts.cache_read_tokens, facts.output_tokens, facts.reasoning_tokens) == tokens
 
 
 def test_a_categorical_score_of_langfuse_keeps_its_label_and_not_its_index(tmp_path):

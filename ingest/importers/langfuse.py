@@ -1,8 +1,9 @@
 """Langfuse exports: observations, traces and scores, as JSON, JSON lines, CSV or Parquet.
 
 Read are the blob-storage export (snake_case, enriched or not), the public API's objects (camelCase, also traces that
-hold their observations and scores) and the exports of its pages. A trace becomes a span above its observations where
-those do not carry their trace's session and user themselves.
+hold their observations and scores), the exports of its pages, and a trace downloaded from its page: an object of
+`trace` and `observations`. A trace becomes a span above its observations where those do not carry their trace's session
+and user themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from ingest import foreign_ids, langfuse_scores
 from ingest.dialects.values import count, number, structure, text
 from ingest.importers import tables
-from ingest.importers.call import Attributes, Tokens, as_json, first_real, parameters, present, scope
+from ingest.importers.call import Attributes, Tokens, as_json, first_real, mapping, parameters, present, scope
 from ingest.importers.sources import Importer, Item, Sample, Source
 from ingest.spans import Span
 from ingest.timestamps import nanoseconds
@@ -28,6 +29,7 @@ _OPERATIONS = {
     "RETRIEVER": "retrieval",
     "CHAIN": "chain",
 }
+_PROVIDERS = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
 _TYPES = {*_OPERATIONS, "SPAN", "EVENT", "EVALUATOR", "GUARDRAIL"}
 
 
@@ -35,6 +37,8 @@ def read_record(
     record: Record, service: str | None, received_ns: int = 0
 ) -> tuple[list[Span], list[dict[str, object]]]:
     """The spans and scores of one exported object. Raises ValueError saying what is wrong with it."""
+    if downloaded := mapping(record.get("trace")):
+        record = {**downloaded, "observations": record.get("observations")}
     spans: list[Span] = []
     scores: list[dict[str, object]] = []
     if _kind(record) in _TYPES:
@@ -121,10 +125,12 @@ def _trace_span(trace: str) -> str:
 
 def _model(record: Record, start_ns: int) -> Attributes:
     model = text(_get(record, "provided_model_name")) or text(_get(record, "model"))
+    noted = mapping(mapping(_get(record, "metadata")).get("attributes"))
     first_ns = nanoseconds(_get(record, "completion_start_time"))
     version = _get(record, "prompt_version")
     return {
-        "gen_ai.request.model": model,
+        "gen_ai.provider.name": next((found for key in _PROVIDERS if (found := text(noted.get(key)))), None),
+        "gen_ai.request.model": text(noted.get("gen_ai.request.model")) or model,
         "gen_ai.response.model": model,
         "gen_ai.prompt.name": text(_get(record, "prompt_name")),
         "gen_ai.prompt.version": None if version is None else text(version),
@@ -137,7 +143,10 @@ def _model(record: Record, start_ns: int) -> Attributes:
 
 
 def _tokens(record: Record) -> Tokens:
-    """Langfuse counts classes apart: the input is the sum of all that are input, cached ones among them."""
+    """Langfuse counts classes apart: the input is the sum of all that are input, cached ones among them.
+
+    Not so what it took from a provider as it came: there `input` and `output` are the total, the rest parts of them.
+    """
     details = structure(_get(record, "usage_details"))
     if not isinstance(details, dict) or not details:
         old = structure(_get(record, "usage"))
@@ -147,25 +156,30 @@ def _tokens(record: Record) -> Tokens:
             "input": old.get("input", old.get("promptTokens")),
             "output": old.get("output", old.get("completionTokens")),
         }
-    given = answered = read = written = reasoning = None
+    whole = [count(details.get(key)) or 0 for key in ("input", "output")]
+    parts = count(details.get("total")) == sum(whole)
+    sums: dict[str, int] = {}
     for key, sent in details.items():
-        amount = count(sent)
-        name = str(key).lower()
-        if amount is None or name == "total":
+        amount, name = count(sent), str(key).lower()
+        if amount is None or (side := _side(name)) is None:
             continue
-        if "cache" in name and ("creation" in name or "write" in name):
-            written = (written or 0) + amount
-            given = (given or 0) + amount
-        elif "cache" in name:
-            read = (read or 0) + amount
-            given = (given or 0) + amount
-        elif name.startswith(("input", "prompt")):
-            given = (given or 0) + amount
-        elif name.startswith(("output", "completion")):
-            answered = (answered or 0) + amount
-            if "reasoning" in name:
-                reasoning = (reasoning or 0) + amount
-    return Tokens(given, answered, read, written, reasoning)
+        inside = name not in ("input", "output") and (parts or "_details." in name)
+        for counted in (None if inside else side, _part(name, side)):
+            if counted is not None:
+                sums[counted] = sums.get(counted, 0) + amount
+    return Tokens(*(sums.get(counted) for counted in ("input", "output", "read", "written", "reasoning")))
+
+
+def _side(name: str) -> str | None:
+    if "cache" in name or name.startswith(("input", "prompt")):
+        return "input"
+    return "output" if name.startswith(("output", "completion")) else None
+
+
+def _part(name: str, side: str) -> str | None:
+    if "cache" in name:
+        return "written" if "creation" in name or "write" in name else "read"
+    return "reasoning" if side == "output" and "reasoning" in name else None
 
 
 def _texts(record: Record, kind: str) -> Attributes:
@@ -214,7 +228,9 @@ def _listed(record: Record, key: str) -> list[Record]:
 
 
 def _resource(record: Record, service: str | None) -> Attributes:
-    return present({"service.name": service or "langfuse", "deployment.environment.name": _get(record, "environment")})
+    sender = text(mapping(mapping(_get(record, "metadata")).get("resourceAttributes")).get("service.name")) or ""
+    named = service or ("langfuse" if sender.startswith("unknown_service") else sender) or "langfuse"
+    return present({"service.name": named, "deployment.environment.name": _get(record, "environment")})
 
 
 def _get(record: Record, snake: str) -> object:
@@ -235,7 +251,7 @@ def _typed(record: Record) -> Record:
 
 
 def _recognises(sample: Sample) -> bool:
-    first = sample.first
+    first = mapping(sample.first.get("trace")) or sample.first
     if _kind(first) in _TYPES and _get(first, "trace_id"):
         return True
     if _get(first, "data_type") and _is_score(first):

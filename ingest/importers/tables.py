@@ -117,7 +117,7 @@ def _json(path: Path) -> Iterator[Row]:
 
 def _is_record(whole: Record) -> bool:
     """Whether an object is itself a record that holds others, as a Langfuse trace with its observations."""
-    return "id" in whole and ("observations" in whole or "scores" in whole)
+    return ("id" in whole or isinstance(whole.get("trace"), dict)) and ("observations" in whole or "scores" in whole)
 
 
 def _csv(path: Path) -> Iterator[Row]:
