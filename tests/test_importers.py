@@ -53,7 +53,7 @@ HELICONE = {
     "request_id": "6f0d1a6e-1", "response_id": "r", "request_created_at": "2026-11-30 08:00:00.000",
     "response_created_at": "2026-11-30 08:00:02.000", "response_status": 200, "request_model": "gpt-4o",
     "response_model": "gpt-4o-2026", "provider": "OPENAI", "delay_ms": 1500, "time_to_first_token": 250,
-    "prompt_tokens": 100, "completion_tokens": 30, "prompt_cache_read_tokens": 40, "costUSD": 0.002, "model": "gpt-4o",
+    "prompt_tokens": 60, "completion_tokens": 30, "prompt_cache_read_tokens": 40, "costUSD": 0.002, "model": "gpt-4o",
     "request_user_id": "e1", "request_properties": {"Helicone-Session-Id": "s1", "app": "shop"},
     "request_body": {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]},
     "response_body": {"choices": [{"message": {"role": "assistant", "content": "hello"}}]},
@@ -308,6 +308,61 @@ def test_helicones_units_and_scores(tmp_path):
     facts = read(span).facts
     assert (facts.ttft_s, span.end_ns - span.start_ns, facts.reported_cost_usd) == (0.25, 1_500_000_000, 0.002)
     assert [(score["name"], score["value"]) for score in item.scores] == [("accuracy", 1.0), ("feedback", 1.0)]
+
+
+def test_helicones_counts_leave_out_cached_input_and_reasoning(tmp_path):
+    counted = {"prompt_tokens": 50, "completion_tokens": 25, "reasoning_tokens": 5, "prompt_cache_write_tokens": 10}
+    facts = read(only_span(items(tmp_path, HELICONE | counted)[1])).facts
+    assert (facts.input_tokens, facts.cache_read_tokens, facts.cache_write_tokens) == (100, 40, 10)
+    assert (facts.output_tokens, facts.reasoning_tokens) == (30, 5)
+
+
+def test_helicones_cost_is_usd_under_any_of_its_names_and_0_where_it_has_no_price(tmp_path):
+    for name, cost, expected in (("cost", 0.002, 0.002), ("cost_usd", 0.002, 0.002), ("cost", 0, None)):
+        record = {key: value for key, value in HELICONE.items() if key != "costUSD"} | {name: cost}
+        assert read(only_span(items(tmp_path, record)[1])).facts.reported_cost_usd == expected
+
+
+def test_helicones_scores_with_their_type_and_a_users_feedback_among_them(tmp_path):
+    said = {"accuracy": {"value": 1, "valueType": "number"}, "helicone-score-feedback": 0}
+    _, (item,) = items(tmp_path, HELICONE | {"scores": said, "feedback_rating": None})
+    assert [(score["name"], score["value"], score["source"]) for score in item.scores] == [
+        ("accuracy", 1.0, ""),
+        ("feedback", 0.0, "user"),
+    ]
+
+
+def test_files_as_helicones_export_tool_writes_them(tmp_path):
+    """A comma after the last record of a JSON list; quotes of a CSV's bodies doubled twice."""
+    listed, table = tmp_path / "output.json", tmp_path / "output.csv"
+    listed.write_text("[\n" + "".join(json.dumps(HELICONE | {"request_id": own}) + ",\n" for own in "ab") + "]\n")
+    row = {
+        key: json.dumps(value).replace('"', '""') if isinstance(value, dict) else value
+        for key, value in HELICONE.items()
+        if key not in ("request_id", "response_body", "request_model", "scores", "feedback_rating")
+    }
+    pl.DataFrame([row]).write_csv(table)
+    for path, records in ((listed, 2), (table, 1)):
+        ((importer, source),) = registry.find([str(path)])
+        found = [(item.problem, read(item.spans[0])) for item in importer.read(source)]
+        assert (importer.name, len(found), {problem for problem, _ in found}) == ("helicone", records, {None})
+        for _, reading in found:
+            assert (reading.facts.model_requested, reading.facts.session_id) == ("gpt-4o", "s1")
+            assert "hi" in reading.content.input_text
+
+
+def test_a_request_as_promptlayer_answers_when_it_is_logged(tmp_path):
+    """Its template stands under the version's name, and the score of 0 that its SDK sends is nobody's judgement."""
+    logged = {key: value for key, value in PROMPTLAYER.items() if key not in ("prompt_blueprint", "scores", "latency")}
+    model = {"provider": "openai", "name": "gpt-4o", "parameters": {"max_tokens": 9}}
+    version = PROMPTLAYER["prompt_blueprint"] | {"metadata": {"model": model}}
+    logged |= {"prompt_version": version, "score": 0, "scores": [], "span_id": None, "type": "request"}
+    name, (item,) = items(tmp_path, logged)
+    reading = read(item.spans[0])
+    assert (name, item.problem, item.scores) == ("promptlayer", None, [])
+    assert (reading.facts.input_tokens, reading.facts.max_tokens) == (100, 9)
+    assert "hi" in reading.content.input_text
+    assert "hello" in reading.content.output_text
 
 
 def test_anthropics_cached_input_is_added(tmp_path):

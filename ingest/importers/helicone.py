@@ -1,6 +1,8 @@
 """Helicone's requests, as its export tool or its API gives them: JSON lines, JSON or CSV. One request is one trace.
 
-Bodies are there if they were exported with `--include-body`. Times to first token and delays are milliseconds.
+Bodies are there if they were exported with `--include-body`. Times to first token and delays are milliseconds. Its own
+counts of tokens leave the cached ones out of the prompt and the reasoning out of the completion. Its tool doubles the
+quotes of a CSV's bodies twice.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ from ingest.timestamps import nanoseconds
 
 Record = Mapping[str, object]
 
+_COUNTS = (
+    *("prompt_tokens", "completion_tokens"),
+    *("prompt_cache_read_tokens", "prompt_cache_write_tokens", "reasoning_tokens"),
+)
+_FEEDBACK = "helicone-score-feedback"
+
 
 def read_record(record: Record, service: str | None) -> tuple[Span, list[dict[str, object]]]:
     """A request as a span, and its scores. Raises ValueError."""
@@ -24,10 +32,8 @@ def read_record(record: Record, service: str | None) -> tuple[Span, list[dict[st
     start_ns = nanoseconds(record.get("request_created_at"))
     if own is None or start_ns is None:
         raise ValueError("request_id or request_created_at is missing")
-    request, response = mapping(record.get("request_body")), mapping(record.get("response_body"))
-    properties = {
-        k.lower(): v for k, v in mapping(record.get("request_properties") or record.get("properties")).items()
-    }
+    request, response = _inside(record, "request_body"), _inside(record, "response_body")
+    properties = {k.lower(): v for k, v in _inside(record, "request_properties", "properties").items()}
     status = count(record.get("response_status"))
     failed = status is not None and not 200 <= status < 300
     requested = text(record.get("request_model")) or text(request.get("model")) or text(record.get("model"))
@@ -48,7 +54,7 @@ def read_record(record: Record, service: str | None) -> tuple[Span, list[dict[st
             "user.id": text(record.get("request_user_id")) or text(record.get("helicone_user")),
             "gen_ai.prompt.name": text(record.get("prompt_id")) or text(properties.get("helicone-prompt-id")),
             "gen_ai.prompt.version": text(record.get("prompt_version")),
-            "gen_ai.cost.total_cost": first_real(record, "costUSD", "cost_usd"),
+            "gen_ai.cost.total_cost": first_real(record, "costUSD", "cost_usd", "cost") or None,
             "gen_ai.response.time_to_first_chunk": None if ttft_ms is None else ttft_ms / 1000,
             "gen_ai.input.messages": as_json(request.get("messages") or request.get("input") or request.get("prompt")),
             "gen_ai.output.messages": as_json(
@@ -80,13 +86,21 @@ def _tokens(record: Record, response: Record, failed: bool) -> Tokens:
     inside = usage(response.get("usage"))
     if inside.input is not None:
         return inside
-    given = first_count(record, "prompt_tokens")
-    read, written = first_count(record, "prompt_cache_read_tokens"), first_count(record, "prompt_cache_write_tokens")
+    given, answered, read, written, reasoning = (first_count(record, key) for key in _COUNTS)
     if failed and not given:
         return Tokens()
-    return Tokens(
-        given, first_count(record, "completion_tokens"), read, written, first_count(record, "reasoning_tokens")
-    )
+    return Tokens(_sum(given, read, written), _sum(answered, reasoning), read, written, reasoning)
+
+
+def _sum(whole: int | None, *parts: int | None) -> int | None:
+    return None if whole is None else whole + sum(part or 0 for part in parts)
+
+
+def _inside(record: Record, *names: str) -> Record:
+    """The first of some fields that is an object or holds one as text."""
+    for sent in filter(None, (record.get(name) for name in names)):
+        return mapping(sent) or (mapping(sent.replace('""', '"')) if isinstance(sent, str) else {})
+    return {}
 
 
 def _end_ns(record: Record, start_ns: int) -> int:
@@ -100,9 +114,12 @@ def _scores(record: Record, own: str, span: Span) -> Iterator[dict[str, object]]
     said: dict[str, object] = dict(mapping(record.get("scores")))
     feedback = record.get("feedback_rating")
     rating = feedback if isinstance(feedback, bool) else boolean(feedback)
-    for name, value in said.items():
+    for name, sent in said.items():
+        value = sent.get("value") if isinstance(sent, dict) else sent
         amount = float(value) if isinstance(value, bool) else number(value)
-        if amount is not None:
+        if name == _FEEDBACK:
+            rating = rating if amount is None else amount > 0
+        elif amount is not None:
             yield _score(own, span, name.removesuffix("-hcone-bool"), amount, "")
     if rating is not None:
         yield _score(own, span, "feedback", float(rating), "user")

@@ -2,6 +2,7 @@
 
     found request    id, engine, provider_type, latency (s), metadata [{...}], scores [...]    POST .../requests/search
     detail           request_id, model, provider, latency_ms, trace_id, prompt_blueprint       GET  .../requests/ID
+    logged request   id, engine, provider_type, score, scores, prompt_version in its place     POST .../log-request
     trace            spans [{span_id, parent_id, request_log_id, ...}]                         GET  .../traces/ID
     logged span      name, context {trace_id, span_id}, attributes, log_request                POST .../spans-bulk
 
@@ -65,7 +66,7 @@ def request(record: Record, service: str | None) -> tuple[Span, Scores]:
 
 def call(record: Record) -> Attributes:
     """What a request says of its model call, as attributes."""
-    blueprint = mapping(record.get("prompt_blueprint"))
+    blueprint = mapping(record.get("prompt_blueprint")) or mapping(record.get("prompt_version"))
     model = mapping(mapping(blueprint.get("metadata")).get("model"))
     template = mapping(blueprint.get("prompt_template"))
     listed = template.get("messages")
@@ -149,7 +150,7 @@ def scores(record: Record, own: str, span: Span) -> Scores:
     """A request's scores, from 0 to 100 -> 0 to 1."""
     sent = structure(record.get("scores"))
     listed = list(sent) if isinstance(sent, list) else []
-    if (single := number(record.get("score"))) is not None:
+    if single := number(record.get("score")):  # 0 is what its SDK sends with a request that nobody has judged
         listed.append({"name": "default", "score": single})
     found = []
     for score in listed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from ingest.spans import Span
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 _LISTS = ("data", "items", "spans", "observations", "traces", "scores", "requests", "logs", "batch")
+_OPEN_END = re.compile(rb",\s*\]\s*\Z")
+"""A list that was written record by record, each with a comma after it, as Helicone's tool does."""
 _ROWS_A_TIME = 500  # of a Parquet file, whose rows may hold long texts
 
 Record = Mapping[str, object]
@@ -95,6 +98,8 @@ def _parsed(number: int, text: bytes, share: float) -> Row:
 def _json(path: Path) -> Iterator[Row]:
     with opened(path) as (file, _):
         body = file.read().removeprefix(b"\xef\xbb\xbf")
+    if left_open := _OPEN_END.search(body, max(0, len(body) - 64)):
+        body = body[: left_open.start()] + b"]"
     try:
         whole = orjson.loads(body)
     except orjson.JSONDecodeError as error:
