@@ -176,6 +176,15 @@ def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def test_a_second_collector_of_a_home_is_refused_and_the_first_goes_on(tmp_path):
+    with CollectorProcess(tmp_path) as first:
+        with pytest.raises(HomeError, match=rf"already running .*127\.0\.0\.1:{first.port}"):
+            run(tmp_path)
+        answer = httpx.post(f"{first.url}/v1/traces", content=REQUEST, headers=JSON)
+        assert (answer.status_code, first.health()["status"]) == (200, "ok")
+        assert json.loads((tmp_path / "collector.json").read_text())["pid"] == first.process.pid
+
+
 def test_a_killed_collector_takes_its_converter_along_and_the_home_is_free_again(tmp_path):
     with CollectorProcess(tmp_path) as running:
         wait_for((tmp_path / "converter-started").exists)

@@ -363,6 +363,9 @@ def test_a_request_as_promptlayer_answers_when_it_is_logged(tmp_path):
     assert (reading.facts.input_tokens, reading.facts.max_tokens) == (100, 9)
     assert "hi" in reading.content.input_text
     assert "hello" in reading.content.output_text
+    _, (item,) = items(tmp_path, logged | {"input_tokens": 0, "output_tokens": 0, "price": 0.0})
+    facts = read(item.spans[0]).facts
+    assert (facts.input_tokens, facts.output_tokens, facts.reported_cost_usd) == (None, None, None)
 
 
 def test_anthropics_cached_input_is_added(tmp_path):

@@ -18,6 +18,7 @@ import pytest
 from backports import zstd
 from collector_process import CollectorProcess, wait_for
 from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ingest.errors import AppError
@@ -35,8 +36,8 @@ CODINGS: list[tuple[str, Callable[[bytes], bytes]]] = [
 MIB = 1 << 20
 
 
-def real(ending: str) -> list[bytes]:
-    found = [path.read_bytes() for path in sorted(CORPUS.rglob(f"*-traces.{ending}"))]
+def real(ending: str, signal: str = "traces") -> list[bytes]:
+    found = [path.read_bytes() for path in sorted(CORPUS.rglob(f"*-{signal}.{ending}"))]
     return [body for body in found if not body.startswith(b"\x1f\x8b") and len(body) < 100_000]
 
 
@@ -66,7 +67,8 @@ def places(node: object) -> Iterator[tuple[object, object]]:
 def mutated_json(rng: random.Random, body: bytes) -> bytes:
     """Some values replaced; times negative now and then."""
     document = json.loads(body)
-    for container, key in rng.sample(list(places(document["resourceSpans"])), rng.randint(1, 6)):
+    (groups,) = document.values()
+    for container, key in rng.sample(list(places(groups)), rng.randint(1, 6)):
         if str(key).endswith("UnixNano"):
             container[key] = rng.choice([-1, "-1", "-9223372036854775808", 1e30, None, "soon"])
         else:
@@ -148,6 +150,57 @@ def test_malformed_requests_of_real_ones_have_the_right_status_and_lose_no_good_
         code, said = running.stop()
     assert (code, restarts) == (0, 0), said
     assert "Traceback" not in said
+
+
+def good_log(number: int) -> tuple[bytes, dict[str, object]]:
+    """A request of one good score in a log record, in both encodings; the score's name is its number."""
+    said = {"gen_ai.evaluation.name": f"q{number}", "gen_ai.evaluation.score.value": "0.5"}
+    message = ExportLogsServiceRequest()
+    record = message.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=5)
+    record.event_name, record.trace_id, record.span_id = "gen_ai.evaluation.result", b"\xee" * 16, b"\xee" * 8
+    for key, value in said.items():
+        record.attributes.add(key=key).value.string_value = value
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+    ids = {"traceId": "ee" * 16, "spanId": "ee" * 8}
+    log = {**ids, "timeUnixNano": "5", "eventName": "gen_ai.evaluation.result", "attributes": attributes}
+    return message.SerializeToString(), {"scopeLogs": [{"logRecords": [log]}]}
+
+
+def test_malformed_logs_have_the_right_status_and_lose_no_good_score(tmp_path):
+    rng = random.Random(11)
+    by_json, by_protobuf = real("json", "logs"), real("pb", "logs")
+    assert by_json
+    assert by_protobuf
+    kept: set[str] = set()
+    with CollectorProcess(tmp_path, store=True) as running:
+        with httpx.Client(base_url=running.url, timeout=30) as client:
+            for number in range(MALFORMED):
+                wire, group = good_log(number)
+                if number % 2:
+                    body, headers = wire + mutated_protobuf(rng, rng.choice(by_protobuf)), PROTOBUF
+                else:
+                    groups = json.loads(mutated_json(rng, rng.choice(by_json)))["resourceLogs"]
+                    found = [group, *(groups if isinstance(groups, list) else [])]
+                    body, headers = json.dumps({"resourceLogs": found}).encode(), JSON
+                status = client.post("/v1/logs", content=body, headers=headers).status_code
+                assert status == 200 or (headers is PROTOBUF and status == 400)
+                if status == 200:
+                    kept.add(f"q{number}")
+        assert len(kept) >= MALFORMED // 2
+        wait_for(lambda: kept <= scored(tmp_path), 60)
+        restarts = httpx.get(f"{running.url}/healthz").json()["converter"]["restarts"]
+        code, said = running.stop()
+    assert (code, restarts) == (0, 0), said
+    assert "Traceback" not in said
+
+
+def scored(home: Path) -> set[str]:
+    """Names of the scores in the lake."""
+    try:
+        with Lake.open(home) as lake:
+            return set(lake.sql("select name from scores")["name"].to_list())
+    except AppError:
+        return set()
 
 
 def grpc_status(channel: grpc.Channel, body: bytes) -> int:

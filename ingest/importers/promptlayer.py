@@ -92,7 +92,7 @@ def call(record: Record) -> Attributes:
             "gen_ai.tool.definitions": as_json(template.get("tools")),
             "error.type": text(record.get("error_type")),
             **{k: v for k, v in parameters(model.get("parameters")).items() if k != "gen_ai.system_instructions"},
-            **Tokens(first_count(record, "input_tokens") or None, first_count(record, "output_tokens")).attributes(),
+            **_tokens(record).attributes(),
         }
     )
 
@@ -194,6 +194,12 @@ def is_span(record: Record) -> bool:
 def _message(item: Record) -> dict[str, object]:
     kept = {key: item[key] for key in ("content", "tool_calls", "tool_call_id", "name") if item.get(key)}
     return {"role": str(item.get("role") or "user"), **kept}
+
+
+def _tokens(record: Record) -> Tokens:
+    """0 and 0 are what its SDK sends for a request that nobody has counted."""
+    given, answered = first_count(record, "input_tokens"), first_count(record, "output_tokens")
+    return Tokens(given or None, answered) if given or answered else Tokens()
 
 
 def _end_by_latency(record: Record, start_ns: int) -> int:
