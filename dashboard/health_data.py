@@ -21,10 +21,12 @@ FIELDS: Mapping[str, str] = {
     "no_output": "Answer",
     "no_end": "End",
 }
-"""Columns of the query missing_fields, and what is missing."""
+"""Counts of what model calls do not say, and what is missing."""
 
 SOURCES = 20
 """Sources that are drawn, those of most calls."""
+
+MODEL_CALLS = ("llm", "embedding")
 
 _COUNTS = ("calls", "llm_calls", "unpriced", "errors", "no_session", "traces", "spans", "scored_traces")
 
@@ -36,6 +38,10 @@ class Health:
     counts: Mapping[str, int]
     services: pl.DataFrame
     spend: pl.DataFrame
+    unpriced: pl.DataFrame
+    """service, model, reason, calls, tokens, uncounted_calls: calls without a cost, the most first."""
+    missing: pl.DataFrame
+    """source, service, calls, field, missing, share: of each source of model calls, field by field."""
     uncounted: int
     """Model calls without token counts."""
 
@@ -43,7 +49,8 @@ class Health:
 def load(service: str | None, since_ns: int | None, until_ns: int | None) -> Health:
     """What there is of a service and a time."""
     asked: dict[str, Any] = {"service": service, "since_ns": since_ns, "until_ns": until_ns}
-    calls, traces = data.lake("health_services", **asked), data.lake("health_traces", **asked)
+    told = data.lake("health_calls", **asked)
+    calls, traces = _by_service(told), data.lake("health_traces", **asked)
     services = calls.join(traces, on="service", how="full", coalesce=True, nulls_equal=True)
     services = services.with_columns(pl.col(_COUNTS).fill_null(0)).sort("service", nulls_last=True)
     counts = {
@@ -54,9 +61,41 @@ def load(service: str | None, since_ns: int | None, until_ns: int | None) -> Hea
         "unsettled_traces": int(data.lake("waiting_traces").item()),
     }
     spend = calls.select(
-        *("service", "unpriced_calls", "tokens", "unpriced_tokens", "uncounted_calls"), calls="billable_calls"
+        "service", pl.col("billable_calls").alias("calls"), "unpriced_calls", "tokens", "unpriced_tokens",
+        "uncounted_calls",
+    )  # fmt: skip
+    return Health(counts, services, spend, _unpriced(told), _missing(told), int(calls["uncounted"].sum()))
+
+
+def _by_service(told: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the query health_calls, summed. `tokens` are those told by calls that were to be priced."""
+    modelled, lacking = pl.col("kind").is_in(MODEL_CALLS), pl.col("reason").is_not_null()
+    return (
+        told.group_by("service")
+        .agg(
+            pl.col("calls").sum(),
+            pl.col("calls").filter(pl.col("kind") == "llm").sum().alias("llm_calls"),
+            pl.col("calls").filter(lacking).sum().alias("unpriced"),
+            pl.col("errors").filter(modelled).sum(),
+            pl.col("no_session").filter(modelled).sum(),
+            pl.col("no_tokens").filter(modelled).sum().alias("uncounted"),
+            pl.when(lacking).then("calls").otherwise("priced").sum().alias("billable_calls"),
+            pl.col("calls").filter(lacking).sum().alias("unpriced_calls"),
+            pl.col("tokens").sum(),
+            pl.col("tokens").filter(lacking).sum().alias("unpriced_tokens"),
+            pl.col("no_tokens").filter(lacking).sum().alias("uncounted_calls"),
+        )
+        .sort("service", nulls_last=True)
     )
-    return Health(counts, services, spend, int(calls["uncounted"].sum()))
+
+
+def _unpriced(told: pl.DataFrame) -> pl.DataFrame:
+    """service, model, reason, calls, tokens, uncounted_calls: calls without a cost, the most first."""
+    by = ["service", "model", "reason"]
+    summed = told.filter(pl.col("reason").is_not_null()).group_by(by).agg(
+        pl.col("calls", "tokens").sum(), pl.col("no_tokens").sum().alias("uncounted_calls")
+    )  # fmt: skip
+    return summed.sort("calls", *by, descending=[True, False, False, False], nulls_last=True)
 
 
 def received(since_ns: int | None, until_ns: int | None) -> pl.DataFrame:
@@ -81,9 +120,13 @@ def _step(length_ns: int) -> int:
     return 60 * 10**9 if length_ns <= HOUR_NS else step(length_ns + HOUR_NS)
 
 
-def missing(service: str | None, since_ns: int | None, until_ns: int | None) -> pl.DataFrame:
+def _missing(told: pl.DataFrame) -> pl.DataFrame:
     """source, service, calls, field, missing, share: one row for each field of each source of model calls."""
-    found = data.lake("missing_fields", service=service, since_ns=since_ns, until_ns=until_ns).head(SOURCES)
+    by = ["service", "dialect", "scope", "scope_version"]
+    lacking = pl.col("calls").filter(pl.col("reason").is_not_null()).sum().alias("no_price")
+    counted = [pl.col("calls", *(name for name in FIELDS if name != "no_price")).sum(), lacking]
+    found = told.filter(pl.col("kind").is_in(MODEL_CALLS)).group_by(by).agg(counted)
+    found = found.sort("calls", *by, descending=[True, *[False] * len(by)], nulls_last=True).head(SOURCES)
     version = pl.when(pl.col("scope_version").fill_null("") != "").then(pl.format(" {}", "scope_version"))
     source = pl.format(
         "{} · {}{}",

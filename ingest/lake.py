@@ -79,6 +79,8 @@ class Lake:
         self._lock = lock
         self._turn = threading.Lock()
         self._schemas: dict[str, pa.Schema] = {}
+        self._joined = -1
+        """What `_last_joined` said after the last query."""
 
     @classmethod
     def open(
@@ -459,11 +461,11 @@ class Lake:
         query in the midst of that may find neither the old files nor the new one, and miss rows without an error."""
         if self._again is None:
             return self._run(action)
-        joined = self._last_joined()
         while True:
+            before = self._joined
             found = self._run(action)
-            before, joined = joined, self._last_joined()
-            if joined == before:
+            self._joined = joined = self._last_joined()
+            if joined == before:  # not since the query before either
                 return found
 
     def _last_joined(self) -> int:

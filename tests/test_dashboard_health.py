@@ -37,7 +37,7 @@ def test_filters_leave_the_counts_of_what_they_choose(home: Path) -> None:
 def test_what_sources_do_not_say_is_counted_by_field(home: Path) -> None:
     rows = calls(60)
     fill(home, rows)
-    cells = health_data.missing(None, None, None)
+    cells = health_data.load(None, None, None).missing
     by_field = dict(cells.group_by("field").agg(pl.col("missing").sum()).iter_rows())
     assert by_field["Price"] == sum(row["unpriced"] is not None for row in rows) == 6
     assert (by_field["User"], by_field["Session"], by_field["Tokens"]) == (60, 0, 0)
@@ -55,8 +55,10 @@ def test_the_numbers_are_those_of_the_queries_that_scan(home: Path) -> None:
     with Lake.open(home) as lake:
         health = lake.query("health_by_service")
         shares = lake.query("unpriced_shares")
+        unpriced = lake.query("unpriced")
         counts = lake.query("counts").row(0, named=True)
     same = ["service", "calls", "llm_calls", "unpriced", "errors", "no_session", "spans", "traces", "scored_traces"]
     assert found.services.select(same).rows() == health.select(same).rows()
     assert found.spend.select(shares.columns).rows() == shares.rows()
+    assert found.unpriced.select(unpriced.columns).rows() == unpriced.rows()
     assert {**found.counts, "unsettled_traces": counts["unsettled_traces"]} == counts

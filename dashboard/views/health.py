@@ -53,9 +53,9 @@ def _live(chosen: frame.Filters) -> None:
     st.html(parts.facts_row(words.arrived_facts(found.counts, rejected)))
     _services(found.services)
     _timelines(batches, health_data.happened(*asked, time.time_ns()))
-    _missing(asked)
+    _missing(found.missing, chosen.service)
     _coverage()
-    _unpriced(asked, found.spend)
+    _unpriced(found.unpriced, found.spend)
     if found.uncounted:
         _uncounted(data.lake("estimated_tokens"))
     _reconciled()
@@ -82,15 +82,13 @@ def _timelines(batches: pl.DataFrame, happened: pl.DataFrame) -> None:
             st.altair_chart(bars.timeline(happened, "start_ns", "calls", ink), key="happened")
 
 
-def _missing(asked: tuple[str | None, int | None, int | None]) -> None:
-    cells = health_data.missing(*asked)
+def _missing(cells: pl.DataFrame, service: str | None) -> None:
     about = "By source, of its model calls: the share that does not say a field. Empty: all say it."
     st.html(parts.heading("What is missing", about))
     if not cells.height:
         st.html(parts.remark("No model call is settled yet."))
         return
     st.altair_chart(health_charts.missing(cells, frame.ink()), key="missing")
-    service = asked[0]
     links = {
         "a call without a price": {"unpriced": "1"},
         "no score": {"unscored": "1"},
@@ -120,8 +118,7 @@ def _coverage() -> None:
                 st.altair_chart(bars.coverage(frame_of, frame.ink()), key=f"coverage-{name}")
 
 
-def _unpriced(asked: tuple[str | None, int | None, int | None], spend: pl.DataFrame) -> None:
-    unpriced = data.lake("unpriced_calls", service=asked[0], since_ns=asked[1], until_ns=asked[2])
+def _unpriced(unpriced: pl.DataFrame, spend: pl.DataFrame) -> None:
     st.html(
         parts.heading(
             "Calls without a price", "A guess would be worse than a gap: such calls carry no cost, and say why."

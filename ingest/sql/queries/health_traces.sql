@@ -8,20 +8,21 @@ with loose as (
 ),
 judged as (
   select trace_id from score_log where trace_id is not null
-  union
+  union all
   select any_value(trace_id) from span_roles
   where span_id in (select span_id from loose where span_id is not null)
   group by span_id having count(distinct trace_id) = 1
-  union
+  union all
   select any_value(trace_id) from settled_calls
   where response_id in (select response_id from loose where response_id is not null)
   group by response_id having count(*) = 1
 )
 select
-  t.service, count(*) as traces, coalesce(sum(t.spans), 0)::bigint as spans, count(j.trace_id) as scored_traces
-from settled_traces t left join judged j on j.trace_id = t.trace_id
-where ($service::varchar is null or t.service = $service::varchar)
-  and ($since_ns::bigint is null or t.start_ns >= $since_ns::bigint)
-  and ($until_ns::bigint is null or t.start_ns < $until_ns::bigint)
-group by t.service
-order by t.service
+  service, count(*) as traces, coalesce(sum(spans), 0)::bigint as spans,
+  count(*) filter (where trace_id in (select trace_id from judged)) as scored_traces
+from settled_traces
+where ($service::varchar is null or service = $service::varchar)
+  and ($since_ns::bigint is null or start_ns >= $since_ns::bigint)
+  and ($until_ns::bigint is null or start_ns < $until_ns::bigint)
+group by service
+order by service
