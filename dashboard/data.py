@@ -277,37 +277,47 @@ def rollout(service: str) -> Rollout | None:
 
 def window(verdict: ServiceVerdict) -> Window | None:
     """The decisions behind a verdict; None where the run's decisions cannot be read."""
-    frame = _decisions(verdict.run_id)
+    frame = _decided(verdict.run_id)
     if frame is None:
         return None
-    own = frame.filter(pl.col("service") == verdict.service)["time_ns"].drop_nulls()
-    return Window(own.len(), int(own.min()), int(own.max())) if own.len() else None  # type: ignore[arg-type]
+    own = frame.filter((pl.col("service") == verdict.service) & (pl.col("timed") > 0))
+    return Window(own["timed"].sum(), own["first_ns"].min(), own["last_ns"].max()) if own.height else None  # type: ignore[arg-type]
 
 
 def label_coverage(verdict: ServiceVerdict) -> pl.DataFrame | None:
     """Decisions and scored decisions per action, most frequent first: action, decisions, labelled."""
-    frame = _decisions(verdict.run_id)
+    frame = _decided(verdict.run_id)
     if frame is None:
         return None
-    own = frame.filter(pl.col("service") == verdict.service).group_by("action")
-    counts = own.agg(pl.len().cast(pl.Int64).alias("decisions"), pl.col("labelled").sum().cast(pl.Int64))
-    return counts.sort(["decisions", "action"], descending=[True, False])
+    own = frame.filter(pl.col("service") == verdict.service).select("action", "decisions", "labelled")
+    return own.sort(["decisions", "action"], descending=[True, False])
 
 
-def _decisions(run_id: str) -> pl.DataFrame | None:
+def _decided(run_id: str) -> pl.DataFrame | None:
     folder = home() / "runs" / run_id
-    return _decisions_of(str(folder), _times(folder))
+    return _decided_in(str(folder), _times(folder))
 
 
 @st.cache_data(max_entries=20, show_spinner=False)
-def _decisions_of(folder: str, times: tuple[int, ...]) -> pl.DataFrame | None:
-    file = Path(folder) / "decisions.parquet"
+def _decided_in(folder: str, times: tuple[int, ...]) -> pl.DataFrame | None:
+    """Of each service and action of a run: how many decisions, how many with a score, with a time, and when."""
+    quality, time_ns = pl.col("quality").cast(pl.Float64), pl.col("time_ns")
+    scored = quality.is_not_null() & ~quality.is_nan().fill_null(False)
     try:
-        frame = pl.read_parquet(file, columns=["service", "action", "time_ns", "quality"])
+        return (
+            pl.scan_parquet(Path(folder) / "decisions.parquet")
+            .group_by("service", "action")
+            .agg(
+                pl.len().cast(pl.Int64).alias("decisions"),
+                scored.sum().cast(pl.Int64).alias("labelled"),
+                time_ns.count().cast(pl.Int64).alias("timed"),
+                time_ns.min().alias("first_ns"),
+                time_ns.max().alias("last_ns"),
+            )
+            .collect()
+        )
     except (OSError, pl.exceptions.PolarsError):
         return None
-    scored = pl.col("quality").is_not_null() & ~pl.col("quality").cast(pl.Float64).is_nan().fill_null(False)
-    return frame.select("service", "action", "time_ns", scored.alias("labelled"))
 
 
 def at_price(run_id: str, service: str, value_usd: float) -> Mapping[str, Any] | str:
