@@ -91,7 +91,7 @@ class Trace:
 
 def one(trace_id: str, verdicts: Mapping[str, ServiceVerdict]) -> Trace | None:
     """A trace with its decisions by the runs of `verdicts`; None where nothing of it has arrived."""
-    heads = data.lake("traces_found", ids=(trace_id,), most=1)
+    heads = data.lake("traces_found", ids=trace_id, most=1)
     head = heads.row(0, named=True) if heads.height else None
     spans = _whole("trace_shown", trace_id, head, "spans", most=MOST_SPANS)
     if spans.is_empty() and head is None:

@@ -20,7 +20,7 @@ from optimizer.runtime import history_features as past
 Sort = Literal["time", "cost", "duration", "quality"]
 PAGE = 50
 MOST_IDS = 20_000
-"""Traces of a run that a list by its decisions is made of: the newest."""
+"""Traces that a link may name."""
 PROMPT = 4000
 """Characters of a prompt's messages that a list reads."""
 CHANGED, KEPT = "changed", "kept"
@@ -62,8 +62,6 @@ class Page:
 
     found: int
     rows: pl.DataFrame
-    cut: bool = False
-    """The run holds more decisions like these than a list is made of."""
 
 
 def ids(text: str) -> tuple[str, ...] | None:
@@ -84,9 +82,7 @@ def page(
 ) -> Page:
     """Page `number` (from 0) of the traces that fit. `verdicts`: of the runs to look at decisions by; `content`:
     whether prompts may be shown."""
-    wanted, cut = asked.ids, False
-    if asked.decision is not None:
-        wanted, cut = _of_decisions(asked, verdicts)
+    wanted = asked.ids if asked.decision is None else _of_decisions(asked, verdicts)
     names = {name: verdict.coverage.quality_name for name, verdict in verdicts.items()}
     rows = data.lake(
         "traces_found",
@@ -100,7 +96,7 @@ def page(
         status=asked.status,
         unpriced=asked.unpriced,
         unscored=asked.unscored,
-        ids=wanted,
+        ids=None if wanted is None else "\n".join(wanted),
         search=asked.search,
         quality_services=tuple(names),
         quality_names=tuple(names.values()),
@@ -110,7 +106,7 @@ def page(
         skip=number * size,
     )
     found = int(rows["found"][0]) if rows.height else 0
-    return Page(found, _told(rows.drop("found"), verdicts, names, content), cut)
+    return Page(found, _told(rows.drop("found"), verdicts, names, content))
 
 
 def options(asked: Asked) -> dict[str, list[str]]:
@@ -190,18 +186,15 @@ def _cut_opening(text: str) -> str | None:
 # ---- what the run says of them
 
 
-def _of_decisions(asked: Asked, verdicts: Mapping[str, ServiceVerdict]) -> tuple[tuple[str, ...], bool]:
-    """Ids of the newest traces at whose decision the runs' policies would change, or keep, what was done."""
+def _of_decisions(asked: Asked, verdicts: Mapping[str, ServiceVerdict]) -> pl.Series:
+    """Ids of the traces at whose decision the runs' policies would change, or keep, what was done."""
     frames = [
         changed(name, verdict.run_id).filter(pl.col("changed") == (asked.decision == CHANGED))
         for name, verdict in verdicts.items()
         if asked.service in (None, name)
     ]
-    every = pl.concat(frames) if frames else pl.DataFrame(schema={"trace_id": pl.String, "time_ns": pl.Int64})
-    if asked.ids is not None:
-        every = every.filter(pl.col("trace_id").is_in(list(asked.ids)))
-    newest = every.sort("time_ns", descending=True, nulls_last=True)
-    return tuple(newest["trace_id"].head(MOST_IDS).to_list()), newest.height > MOST_IDS
+    every = pl.concat(frames)["trace_id"] if frames else pl.Series(dtype=pl.String)
+    return every if asked.ids is None else every.filter(every.is_in(list(asked.ids)))
 
 
 def changed(service: str, run_id: str) -> pl.DataFrame:

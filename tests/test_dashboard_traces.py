@@ -190,6 +190,14 @@ def test_changed_and_kept_are_by_the_decisions_that_judged_the_policy(home: Path
     assert sorted(found(verdicts, service=SHOP, decision="kept")) == sorted(set(range(TRACES)) - set(other))
 
 
+def test_changed_and_kept_hold_more_traces_than_a_link_may_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces_data, "MOST_IDS", 3)
+    verdicts = frame.newest(data.runs())
+    other, same = (found(verdicts, service=SHOP, decision=decision) for decision in ("changed", "kept"))
+    assert min(len(other), len(same)) > 3
+    assert sorted(other + same) == list(range(TRACES))
+
+
 @pytest.mark.parametrize(("sort", "first"), [("cost", 69), ("duration", 62), ("quality", 69)])
 def test_the_list_is_sorted_by_what_is_asked(home: Path, sort: traces_data.Sort, first: int) -> None:
     assert found(frame.newest(data.runs()), sort, service=SHOP)[0] == first
@@ -220,7 +228,7 @@ def test_what_fits_no_filter_offers_to_take_them_out(home: Path) -> None:
 
 def test_numbers_of_the_list_are_the_lakes(home: Path) -> None:
     with Lake.open(home) as lake:
-        row = lake.query("traces_found", ids=[trace_id(9)]).row(0, named=True)
+        row = lake.query("traces_found", ids=trace_id(9)).row(0, named=True)
         scores = lake.query("scores").filter((pl.col("trace_id") == trace_id(9)) & (pl.col("name") == "quality"))
     cells = re.findall(r"<td[^>]*>(.*?)</td>", html(show(ids=trace_id(9))))
     assert waterfall.money(row["cost_usd"]) in cells

@@ -89,8 +89,6 @@ def _list(asked: Asked, verdicts: Mapping[str, ServiceVerdict]) -> None:
         _none(asked)
         return
     _order(page, sort, rising, number)
-    if page.cut:
-        st.html(parts.notice(f"The newest {figures.count(traces_data.MOST_IDS)} of the decisions like these."))
     address = functools.partial(_link, asked)
     st.html(trace_sections.traces(page.rows, address, content=content, service=asked.service is None))
     if not content:

@@ -1,5 +1,6 @@
 -- Traces that fit some filters, one page of them; `found` counts all that fit. NULL filters nothing. `action` is a logged
--- one, else, of traces that log none, the model; `search` a part of the id of a trace, a session or a user; `unscored`
+-- one, else, of traces that log none, the model; `ids` holds one trace a line, as a million of them are read a lot faster
+-- from a text than from a list; `search` a part of the id of a trace, a session or a user; `unscored`
 -- has no score that means something; `sort` is time, cost, duration or quality, `rising` the order. `quality` is the
 -- newest score of the trace by the name that `quality_names` has for its service in `quality_services`, looked up here
 -- only where it sorts.
@@ -51,7 +52,7 @@ fitting as not materialized (
     and ($tool::varchar is null or contains(tools, to_json($tool::varchar)::varchar))
     and ($status::varchar is null or (errors > 0) = ($status::varchar = 'error'))
     and ($unpriced::boolean is not true or unpriced > 0)
-    and ($ids::varchar[] is null or list_contains($ids::varchar[], trace_id))
+    and ($ids::varchar is null or trace_id in (select unnest(string_split($ids::varchar, chr(10)))))
     and ($search::varchar is null or contains(trace_id, lower($search::varchar))
       or contains(session_id, $search::varchar) or contains(user_id, $search::varchar))
     and ($unscored::boolean is not true or trace_id not in (select trace_id from scored where trace_id is not null))
