@@ -24,6 +24,11 @@ from ingest.wal import sync_folder
 FORMAT = 1
 
 
+def is_home(path: Path) -> bool:
+    """Whether the folder says that it is a home, of whatever version."""
+    return (path / "home.json").is_file()
+
+
 def open_home(path: Path, create: bool) -> Path:
     """The home at `path`, made if `create`; an existing folder becomes a home by getting its home.json.
 
@@ -31,7 +36,7 @@ def open_home(path: Path, create: bool) -> Path:
     """
     marker = path / "home.json"
     try:
-        if not marker.is_file():
+        if not is_home(path):
             if not create:
                 raise HomeError(
                     f"There is no retroute home at {path}.",

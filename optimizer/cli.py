@@ -635,16 +635,20 @@ cli.add_command(rollout)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
 def dashboard(home: Path, host: str, port: int) -> None:
-    """Show the dashboard in the browser until interrupted.
+    """Show the dashboard in the browser until interrupted. Where there is no home yet, it shows how to connect an app,
+    and waits.
 
     \b
     Example:
       retroute dashboard --port 8501
     """
-    from ingest.home import open_home
+    from ingest.home import is_home, open_home
     from optimizer import board
 
-    open_home(home, create=False)
+    if is_home(home):
+        open_home(home, create=False)
+    else:
+        click.echo(f"There is no retroute home at {home} yet; `retroute collect --home {home}` makes one.", err=True)
     raise SystemExit(board.serve(home, host, port))
 
 

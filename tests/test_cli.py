@@ -208,7 +208,7 @@ def test_version_is_the_distributions(capsys):
     assert re.fullmatch(r"retroute \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", [name for name in AT_HOME if name not in MAKES_HOME])
+@pytest.mark.parametrize("name", [name for name in AT_HOME if name not in {*MAKES_HOME, "dashboard"}])
 def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
     export = ["--target", "litellm", "--service", "a", "--out", str(tmp_path / "out")]
     extra = {"sql": ["select 1"], "export": export, **OF_SERVICE}
@@ -216,6 +216,14 @@ def test_missing_home_is_one_clear_line(name, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert "Traceback" not in error
+
+
+def test_the_dashboard_waits_for_a_home(tmp_path, capsys, monkeypatch):
+    served = []
+    monkeypatch.setattr("optimizer.board.serve", lambda home, host, port: served.append(home) or 0)
+    assert cli.run(["dashboard", "--home", str(tmp_path / "none")]) == 0
+    assert f"no retroute home at {tmp_path / 'none'} yet" in capsys.readouterr().err
+    assert served == [tmp_path / "none"]
 
 
 @pytest.mark.parametrize("name", AT_HOME)

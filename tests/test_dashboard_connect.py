@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from browser import chromium, served, settled
 from collector_process import CollectorProcess
 from streamlit.testing.v1 import AppTest
 
-from dashboard import connecting
+from dashboard import connecting, pages
+from ingest.home import open_home
 from ingest.lake import Lake
 
 PATIENCE_S = 30
@@ -42,7 +44,7 @@ def text(at: AppTest) -> str:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RETROUTE_HOME", str(tmp_path))
-    return tmp_path
+    return open_home(tmp_path, create=True)
 
 
 def test_empty_home_says_to_start_a_collector_and_what_comes_then(home: Path) -> None:
@@ -101,6 +103,41 @@ def test_python_snippet_lights_the_page_up(home: Path) -> None:
     said = text(page)
     assert "1 span arrived, the last within 1 minute" in said
     assert f"retroute nightly --home {home}" in said
+
+
+def page_at(path: str) -> None:
+    from dashboard import pages
+
+    next(page for page in pages.pages() if page.path == path).view()
+
+
+@pytest.mark.parametrize("path", [page.path for page in pages.pages()])
+def test_without_a_home_every_page_says_so_or_what_to_do(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "none"
+    monkeypatch.setenv("RETROUTE_HOME", str(place))
+    at = AppTest.from_function(page_at, args=(path,), default_timeout=PATIENCE_S).run()
+    assert not at.exception
+    assert "retroute" in text(at)
+    if path == pages.FIRST.path:
+        assert f"There is no home at {place} yet: the collector makes it." in text(at)
+    assert not place.exists()
+
+
+def test_a_dashboard_that_was_there_first_lights_up_in_the_browser(tmp_path: Path) -> None:
+    home = tmp_path / "later"
+    with chromium() as browser, served(home) as address:
+        page = browser.new_page()
+        page.goto(address)
+        settled(page)
+        assert f"There is no home at {home} yet" in page.inner_text(".stMain")
+        with CollectorProcess(home, store=True) as collector:
+            page.get_by_text("A collector runs on this home.").wait_for()
+            clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RETROUTE_"))}
+            snippet = connecting.snippets(connecting.Address(collector.url, ""))["Python"][1]
+            subprocess.run([sys.executable, "-c", snippet], check=True, timeout=60, env=clean)
+            page.get_by_text("Your app is connected.").wait_for()
 
 
 def test_lake_that_cannot_be_read_is_said(home: Path) -> None:

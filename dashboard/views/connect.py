@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import connecting, data, figures, parts
 from ingest.errors import AppError
+from ingest.home import is_home
 
 REFRESH_S = 2
 
@@ -44,6 +45,11 @@ def _waiting(at: connecting.Address, *, listens: bool) -> None:
         first: parts.Step = ("done", "A collector runs on this home.", where + more, "")
     else:
         text = f"None runs on {place}. Start one; it keeps running beside your app."
+        if not is_home(place):
+            text = (
+                f"There is no home at {place} yet: the collector makes it. If you have one elsewhere, start the "
+                "dashboard with --home."
+            )
         first = ("next", "Start the collector.", text, f"retroute collect --home {place}")
     waits = "Nothing has arrived yet. This page lights up by itself when the first span does."
     steps: list[parts.Step] = [
