@@ -48,7 +48,7 @@ def _with_decisions(lake: Lake, rows: Tables, batch: int) -> Tables:
     count = calls.height
     trace = np.arange(count) // lake_load.TRACE
     traces = int(trace[-1]) + 1
-    decided = (rng.random(traces) < 0.8)[trace] & (np.arange(count) % lake_load.TRACE == 1)
+    decided = pl.Series((rng.random(traces) < 0.8)[trace] & (np.arange(count) % lake_load.TRACE == 1))
     agent = pl.Series(np.array(AGENTS)[rng.integers(0, len(AGENTS), traces)][trace])
     told = {
         "agent": agent,
@@ -57,7 +57,7 @@ def _with_decisions(lake: Lake, rows: Tables, batch: int) -> Tables:
         "policy_action": pl.when(decided).then("model_requested"),
         "policy_propensity": pl.when(decided).then(0.25),
     }
-    failed, read = rng.random(count) < 0.02, rng.random(count) * 0.6
+    failed, read = pl.Series(rng.random(count) < 0.02), rng.random(count) * 0.6
     cached = (pl.col("input_tokens") * pl.Series(read)).cast(pl.Int64)
     calls = calls.with_columns(
         **told,

@@ -26,6 +26,7 @@ from otlp_load import bodies, send
 from streamlit.testing.v1 import AppTest
 
 from dashboard import pages
+from ingest.lake import Lake
 
 pytestmark = pytest.mark.bench
 
@@ -86,6 +87,17 @@ def run(path: str, **query: str) -> tuple[float, float]:
 def memory_mb() -> float:
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
+
+
+def test_the_home_is_as_large_as_it_says(home: Path) -> None:
+    with Lake.open(home) as lake:
+        (counted,) = lake.sql(
+            "select count(*) as spans, count(policy_action) as decisions, count_if(status = 'error') as errors"
+            " from settled_calls"
+        ).iter_rows(named=True)
+    assert counted["spans"] >= SPANS
+    assert counted["decisions"] >= 0.095 * SPANS
+    assert counted["errors"] >= 0.01 * SPANS
 
 
 @pytest.mark.parametrize("path", [page.path for page in pages.pages()])
