@@ -9,7 +9,10 @@ st.set_page_config(page_title="retroute", page_icon=parts.icon(), layout="wide",
 st.logo(parts.logo(st.context.theme.type), size="large")
 st.html(parts.style())
 if not access.may("look"):
-    st.navigation([st.Page(sign_in.page, title="Sign in", url_path="sign-in")], position="hidden").run()
+    # Under every page's address: Streamlit puts "Page not found" over a link to one that is not listed.
+    addresses = ("sign-in", *(page.path for page in pages.pages()))
+    asking = [st.Page(sign_in.page, title="Sign in", url_path=path, default=path == "sign-in") for path in addresses]
+    st.navigation(asking, position="hidden").run()
     st.stop()
 first, listed = pages.FIRST, {}
 for name, section in pages.SECTIONS.items():

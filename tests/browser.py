@@ -54,12 +54,17 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@contextmanager
-def served(home: Path) -> Iterator[str]:
-    """The address of a dashboard on `home`, started as `retroute dashboard` starts it."""
+def free_port() -> int:
+    """A port of the loopback address that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(home: Path, port: int | None = None) -> Iterator[str]:
+    """The address of a dashboard on `home`, started as `retroute dashboard` starts it; `port` None: any."""
+    port = port or free_port()
     environment = {**os.environ, "RETROUTE_HOME": str(home)}
     server = subprocess.Popen(
         board.command("127.0.0.1", port, home), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
