@@ -16,6 +16,7 @@ from dashboard.records import Figure
 from dashboard.theme import Ink
 from dashboard.trace_data import Decided
 from dashboard.waterfall import duration, money
+from optimizer.decision_reasons import in_words
 from optimizer.explain import Considered
 from optimizer.gate import Estimate
 from optimizer.similar import LEAST, Expected
@@ -24,13 +25,6 @@ ASKED = 90
 """Characters of a prompt that a row of the list shows."""
 Link = Callable[[str], str]
 """Id of a trace -> its address."""
-
-REASONS = {
-    "none_able": "No candidate can serve it, so the incumbent is taken.",
-    "no_candidates": "The policy knows none of the candidates, so the incumbent is taken.",
-    "max_steps": "The episode has reached its longest length, so it ends.",
-    "loop": "The last steps repeat themselves, so the episode ends.",
-}
 
 
 def moment(ns: int | None) -> str:
@@ -169,12 +163,13 @@ def as_logged(one: Decided) -> str:
         told.append(f"taken with probability {figures.share(one.propensity)}, {origin}")
     else:
         told.append("with what probability it was taken is not known")
-    told += [f"{name} {value}" for name, value in (("arm", one.arm), ("reason", one.reason)) if value]
+    told += [f"arm {one.arm}"] if one.arm else []
     if one.draw:
         told.append("the one draw of its session" if one.draw == "session" else f"draw {one.draw}")
     if one.policy_id:
         told.append(f"by {one.policy_id}")
-    return figures.capital(", ".join(told)) + "."
+    because = f" {in_words(one.reason)}" if one.reason and one.reason != "policy" else ""
+    return f"{figures.capital(', '.join(told))}.{because}"
 
 
 def why(one: Decided) -> list[str]:
@@ -184,8 +179,7 @@ def why(one: Decided) -> list[str]:
         return [f"What a policy would do is not known: {figures.sentence(one.unexplained)}"]
     told = []
     if found.reason != "policy":
-        budget = "A budget is spent, so the episode ends." if found.reason.startswith("budget:") else ""
-        told.append(budget or REASONS.get(found.reason, figures.sentence(found.reason)))
+        told.append(in_words(found.reason))
     elif found.because:
         told.append(f"The policy's rule here: {found.because}.")
     elif one.thumb is not None and one.thumb.agreement >= 0.8:

@@ -2,8 +2,8 @@
 rule that rules it out.
 
 The same arithmetic as `runtime.Router.decide`, from the features instead of the messages, so that a logged decision can
-be explained without its prompt. What stops a router for a while (a kill switch, an expired policy) is left out: this
-says what the policy would do.
+be explained without its prompt. What features do not tell is left out: whose signed messages a conversation holds, and
+what stops a router or an action for a while (a kill switch, an expired policy, a circuit that is open).
 
 Legend: d features, a actions.
 """
@@ -58,7 +58,7 @@ class Explained:
     action: str
     """What it would do most likely."""
     reason: str
-    """policy, or why the choice is not the policy's: no_candidates, none_able, budget:<what>, max_steps, loop."""
+    """policy, or why the choice is not the policy's: no_candidates, none_able, drift, budget:<what>, max_steps, loop."""
     because: str = ""
     """The rule that it follows here; "" where it has no rules in words."""
 
@@ -94,10 +94,11 @@ def explain(
     for name, lacking in zip(model.actions, _lacking(model, rows), strict=True):
         barred[name] += lacking
     capable = [name for name in offered if not barred[name]]
-    if not capable:
-        reason = "none_able" if offered else "no_candidates"
-        fallback = router.incumbent if router.incumbent in offered or not offered else offered[0]
-        certain = {fallback: 1.0}
+    far = bool(capable) and model.far(_seen(router, seen).tolist())
+    if far or not capable:
+        reason = "drift" if far else "none_able" if offered else "no_candidates"
+        among = capable or offered
+        certain = {router.incumbent if router.incumbent in among or not among else among[0]: 1.0}
         return _sorted(router, seen, barred, certain, certain, candidates, allowed, reason)
     policy, routed = _shares(router, seen, capable, in_session)
     return _sorted(router, seen, barred, policy, routed, candidates, allowed, "policy")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 
 from optimizer import explain as why
+from optimizer import runtime
 from optimizer.bundle import write_policy
+from optimizer.decision_reasons import REASONS, in_words
 from optimizer.explain import Explained, explain, rule_at
 from optimizer.rules import Bound
 from optimizer.runtime import (
@@ -125,6 +129,49 @@ def test_where_none_can_serve_the_incumbent_is_taken_and_said_so(load: Load) -> 
     found = explain(router, featurise(PROMPTS[1]))
     assert (found.action, found.reason) == ("mid", "none_able")
     assert_same(found, router.decide(PROMPTS[1]))
+
+
+def test_a_prompt_unlike_all_that_was_seen_is_left_to_the_incumbent(load: Load) -> None:
+    model = linear(cheap=[0.0, 0.0, 1.0, 1.0])
+    seen = np.array([featurise(PROMPTS[0])[: len(DENSE)]] * 2)
+    router = load(Model(model.kind, model.actions, {**model.arrays, "seen": seen}, model.epsilon))
+    near, far = (explain(router, featurise(prompt)) for prompt in (PROMPTS[0], PROMPTS[4]))
+    assert (near.reason, far.reason, far.action) == ("policy", "drift", "mid")
+    for prompt, found in ((PROMPTS[0], near), (PROMPTS[4], far)):
+        assert_same(found, router.decide(prompt))
+
+
+def reasons_in(tree: ast.Module) -> set[str]:
+    """The reasons that the runtime's source gives: what `_fixed` and `_Doubt` are called with, what `_held` and `over`
+    return, and the names of the arms."""
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            found += node.args[1:2] if name == "_fixed" else node.args[:1] if name == "_Doubt" else []
+        elif isinstance(node, ast.FunctionDef) and node.name in ("_held", "over"):
+            found += [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {one.id for one in targets if isinstance(one, ast.Name)}
+            found += [node.value] if names & {"reason", "held", "_REASONS"} else []
+    texts = [
+        one.value
+        for expression in found
+        for one in ast.walk(expression)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    ]
+    return {text for text in texts if re.fullmatch("[a-z]+(_[a-z]+)*", text)}
+
+
+def test_every_reason_of_the_runtime_is_a_sentence() -> None:
+    told = reasons_in(ast.parse(Path(runtime.__file__).read_text(encoding="utf-8")))
+    told -= {"treatment", "control"}  # the arms themselves
+    assert told >= {"policy", "canary", "drift", "history", "none_able", "too_slow", "expired", "loop", "unknown_arm"}
+    assert told <= REASONS.keys(), told - REASONS.keys()
+    assert REASONS.keys() <= told, REASONS.keys() - told
+    assert in_words("budget:cost_usd") == "The budget of cost_usd is spent, so the episode ends."
+    assert in_words("error:ValueError") == "The policy failed (ValueError), so the incumbent is taken."
 
 
 def test_candidates_that_the_policy_does_not_know_say_why(load: Load) -> None:
