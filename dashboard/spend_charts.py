@@ -21,8 +21,8 @@ _LIGHT = ("#1b2129", "#4d5763", "#748091", "#9ba7b4", "#c0c8d0", "#dde2e7", "#ec
 _DARK = ("#e9ecef", "#b9c2cb", "#8f9ba7", "#6d7985", "#515b66", "#3b434c", "#2b3138")
 
 
-def over_time(data: pl.DataFrame, step_ns: int, ink: Ink) -> alt.LayerChart:
-    """Stacked areas of cost by token class. data: at_ns, part, usd."""
+def over_time(data: pl.DataFrame, step_ns: int, ink: Ink, per: str = "total") -> alt.LayerChart:
+    """Stacked areas of cost by token class. data: at_ns, part, usd, of what `per` says (a key of `spend_data.PER`)."""
     order = [part for part in (*PARTS.values(), UNDIVIDED) if part in set(data["part"].to_list())]
     shown = data.with_columns(
         at=pl.from_epoch("at_ns", time_unit="ns").dt.replace_time_zone("UTC"),
@@ -35,7 +35,12 @@ def over_time(data: pl.DataFrame, step_ns: int, ink: Ink) -> alt.LayerChart:
     legend = alt.Legend(title=None, orient="top", labelColor=ink.muted, labelFontSize=12, symbolType="square")
     base = alt.Chart(shown).encode(
         x=alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=axis),
-        y=alt.Y("usd:Q", title=f"USD per {_length(step_ns)}", stack=True, axis=ticks(ink, 4, grid=True, format="~s")),
+        y=alt.Y(
+            "usd:Q",
+            title=f"USD per {_length(step_ns) if per == 'total' else per}",
+            stack=True,
+            axis=ticks(ink, 4, grid=True, format="~s"),
+        ),
         color=alt.Color("part:N", sort=order, scale=tints, legend=legend),
         order=alt.Order("place:Q"),
         tooltip=[

@@ -39,6 +39,8 @@ GROUPS: Mapping[str, str] = {
     "session": "Session",
     "user": "User",
 }
+PER: Mapping[str, str] = {"total": "Total", "task": "Per task", "call": "Per call"}
+"""What the cost over time is divided by; calls are those with a price."""
 BY_TASK = ("session", "user")
 """Groups that traces have, not calls."""
 
@@ -92,6 +94,8 @@ class Spend:
     over_time: pl.DataFrame
     steps: pl.DataFrame
     cache: Cache
+    counts: pl.DataFrame
+    """at_ns, task, call: tasks, and calls with a price, of each step of time that has any."""
 
 
 def window(
@@ -121,9 +125,22 @@ def load(asked: Window, service: str | None) -> Spend:
     times = data.lake("spend_by_time", step_ns=asked.step_ns, **bounds)
     tasks = data.lake("tasks_by_time", step_ns=asked.step_ns, **bounds)
     steps = data.lake("spend_by_step", **bounds)
-    return Spend(
-        asked, totals(times, tasks), _before(asked, service), divided(times, asked.step_ns), steps, cache(steps)
+    counts = (
+        times.select("at_ns", call="priced")
+        .join(tasks.select("at_ns", task="tasks"), on="at_ns", how="full", coalesce=True)
+        .filter(pl.col("at_ns").is_not_null())
     )
+    over_time = divided(times, asked.step_ns)
+    return Spend(asked, totals(times, tasks), _before(asked, service), over_time, steps, cache(steps), counts)
+
+
+def over_time(spend: Spend, per: str) -> pl.DataFrame:
+    """at_ns, part, usd: the cost over time, by task or by call where `per` says so; nothing in steps without any."""
+    if per == "total":
+        return spend.over_time
+    found = spend.over_time.join(spend.counts.select("at_ns", of=per), on="at_ns", how="left", maintain_order="left")
+    by = pl.when(pl.col("of") > 0).then(pl.col("usd") / pl.col("of")).otherwise(0.0)
+    return found.select("at_ns", "part", usd=by)
 
 
 def _before(asked: Window, service: str | None) -> Totals | None:
@@ -164,7 +181,7 @@ def divided(times: pl.DataFrame, step_ns: int) -> pl.DataFrame:
         whole = pl.int_range(wide["at_ns"][0], wide["at_ns"][-1] + 1, step_ns, dtype=pl.Int64, eager=True).alias(
             "at_ns"
         )
-        wide = whole.to_frame().join(wide, on="at_ns", how="left").fill_null(0.0)
+        wide = whole.to_frame().join(wide, on="at_ns", how="left").with_columns(pl.exclude("at_ns").fill_null(0.0))
     return wide.unpivot(index="at_ns", variable_name="part", value_name="usd").sort("at_ns", maintain_order=True)
 
 

@@ -171,6 +171,27 @@ def test_groups_of_a_window_hold_each_call_once(full: list[dict[str, object]]) -
         assert boxes.filter(pl.col("level") == level)["usd"].sum() == pytest.approx(cost(full))
 
 
+@pytest.mark.parametrize(
+    ("per", "title"), [("total", "USD per 6 hours"), ("task", "USD per task"), ("call", "USD per call")]
+)
+def test_cost_over_time_is_of_each_days_own_tasks_or_calls(full: list[dict[str, object]], per: str, title: str) -> None:
+    spend = spend_data.load(spend_data.Window(START_NS, START_NS + 20 * DAY_NS, DAY_NS), None)
+    day = [row for row in full if START_NS + 3 * DAY_NS <= row["start_ns"] < START_NS + 4 * DAY_NS]  # type: ignore[operator]
+    priced = [row for row in day if row["cost_usd"] is not None]
+    of = {"total": 1, "task": len({row["trace_id"] for row in day}), "call": len(priced)}[per]
+    drawn = spend_data.over_time(spend, per)
+    assert drawn.filter(pl.col("at_ns") == START_NS + 3 * DAY_NS)["usd"].sum() == pytest.approx(cost(day) / of)
+    assert title in str(show(per=per).get("vega_lite_chart")[0].proto)
+
+
+def test_time_in_which_nothing_ran_costs_nothing_per_task() -> None:
+    times = pl.DataFrame({"at_ns": [0, 1], "part": ["Input"] * 2, "usd": [3.0, 0.0]})
+    counts = pl.DataFrame({"at_ns": [0], "task": [2], "call": [3]})
+    window, nothing = spend_data.Window(0, 2, 1), spend_data.Totals(3.0, 3, 3, 0, 2, 0.0, 0.0)
+    spend = spend_data.Spend(window, nothing, None, times, pl.DataFrame(), spend_data.Cache(None, None, 0, 0), counts)
+    assert spend_data.over_time(spend, "task")["usd"].to_list() == [1.5, 0.0]
+
+
 def test_what_caching_saved_is_measured_against_the_models_other_input(full: list[dict[str, object]]) -> None:
     found = spend_data.load(spend_data.Window(START_NS, START_NS + 20 * DAY_NS, DAY_NS), None).cache
     priced = [row for row in full if row["cost_usd"] is not None]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import polars as pl
 import streamlit as st
 
 from dashboard import data, parts, spend_charts, spend_data, spend_sections
-from dashboard.spend_data import GROUPS, LEVELS, OTHER, UNNAMED, Spend
+from dashboard.spend_data import GROUPS, LEVELS, OTHER, PER, UNNAMED, Spend
 from dashboard.views import frame
 
 TITLE, NOTE = "Spend", "Where does the money go?"
@@ -45,7 +47,9 @@ def page() -> None:
 
 def _time(found: Spend) -> None:
     st.html(parts.heading("Over time, by token class", spend_sections.cached(found.cache)))
-    st.altair_chart(spend_charts.over_time(found.over_time, found.window.step_ns, frame.ink()), key="over-time")
+    per = _switch("per", "total", PER, "Over time")
+    times = spend_data.over_time(found, per)
+    st.altair_chart(spend_charts.over_time(times, found.window.step_ns, frame.ink(), per), key="over-time")
 
 
 def _down(found: Spend, chosen: frame.Filters) -> None:
@@ -68,17 +72,8 @@ def _traces_of(box: dict[str, str | None], bounds: dict[str, str | None]) -> str
 
 
 def _groups(found: Spend, chosen: frame.Filters) -> None:
-    by = frame.kept("by", "model", list(GROUPS))
     st.html(parts.heading("By what", f"The {spend_data.SHOWN} dearest by themselves, the rest as {OTHER}."))
-    st.session_state["spend-by"] = by
-    st.segmented_control(
-        "Group by",
-        list(GROUPS),
-        format_func=GROUPS.__getitem__,
-        key="spend-by",
-        on_change=_by_changed,
-        label_visibility="collapsed",
-    )
+    by = _switch("by", "model", GROUPS, "Group by")
     rows = spend_data.grouped(found, by, chosen.service)
     if not rows.height:
         st.html(parts.remark(f"No call names its {GROUPS[by].lower()}."))
@@ -87,10 +82,24 @@ def _groups(found: Spend, chosen: frame.Filters) -> None:
     frame.download(rows, f"spend-by-{by}", "spend")
 
 
-def _by_changed() -> None:
-    picked = st.session_state.get("spend-by")
-    if picked:
-        frame.keep("by", picked)
+def _switch(name: str, default: str, options: Mapping[str, str], label: str) -> str:
+    """A choice that the URL keeps under `name`; `options` say each in words."""
+    chosen, key = frame.kept(name, default, list(options)), f"spend-{name}"
+    st.session_state[key] = chosen
+    st.segmented_control(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        on_change=functools.partial(_switched, name, key),
+        label_visibility="collapsed",
+    )
+    return chosen
+
+
+def _switched(name: str, key: str) -> None:
+    if picked := st.session_state.get(key):
+        frame.keep(name, picked)
 
 
 def _bounds(chosen: frame.Filters) -> dict[str, str | None]:
