@@ -58,7 +58,7 @@ class Explained:
     action: str
     """What it would do most likely."""
     reason: str
-    """policy, or why the choice is not the policy's: no_candidates, none_able, drift, budget:<what>, max_steps, loop."""
+    """policy, or why it is not the policy's choice: no_candidates, none_able, drift, budget:<what>, max_steps, loop."""
     because: str = ""
     """The rule that it follows here; "" where it has no rules in words."""
 
