@@ -39,7 +39,7 @@ def over_time(data: pl.DataFrame, step_ns: int, ink: Ink, per: str = "total") ->
             "usd:Q",
             title=f"USD per {_length(step_ns) if per == 'total' else per}",
             stack=True,
-            axis=ticks(ink, 4, grid=True, format="~s"),
+            axis=ticks(ink, 4, grid=True, format="$,~r"),
         ),
         color=alt.Color("part:N", sort=order, scale=tints, legend=legend),
         order=alt.Order("place:Q"),

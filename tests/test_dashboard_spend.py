@@ -224,5 +224,6 @@ def test_charts_are_drawn_in_tones_of_the_mode(full: list[dict[str, object]]) ->
     for ink in (theme.LIGHT, theme.DARK):
         drawn = spend_charts.over_time(spend.over_time, DAY_NS, ink).to_dict()
         assert "USD per day" in str(drawn)
+        assert "'format': '$,~r'" in str(drawn)  # SI prefixes would make "30m" of three cents
         boxes = spend_data.icicle(spend.steps).with_columns(href=pl.lit("traces"))
         assert "href" in spend_charts.icicle(boxes, ink).to_json()
