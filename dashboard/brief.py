@@ -139,6 +139,8 @@ def _certainty(verdict: ServiceVerdict, behind: Behind) -> tuple[str, tuple[str,
         f"{share(coverage.label_share)} of {counted(coverage.decisions, 'decision')} have a score, and for "
         f"{share(coverage.logged_share)} the router logged how likely each choice was."
     )
+    if coverage.stated_share:
+        lines.append(f"For {share(coverage.stated_share)} a file of this home states it, by the gateway's weights.")
     if behind.backtest is not None and (said_before := estimators_sections.foresight(behind.backtest)):
         lines.append(said_before)
     return _CERTAIN[verdict.outcome], tuple(lines)
@@ -148,7 +150,9 @@ def _risks(verdict: ServiceVerdict, behind: Behind) -> tuple[str, tuple[str, ...
     failing = [reason for reason in verdict.reasons if not reason.holds]
     risks = [f"{capital(reason.condition)} fails: {sentence(reason.got)}" for reason in failing]
     risks += _of_quality(verdict) + _of_segments(behind.segments) + _of_latency(verdict) + _of_methods(verdict)
-    if verdict.coverage.logged_share is not None and verdict.coverage.logged_share < 1:
+    if verdict.coverage.stated_share:
+        risks.append("Some probabilities are stated by a file: a gateway that chose otherwise makes them wrong.")
+    if verdict.coverage.estimated:
         risks.append("Some probabilities were estimated: a hidden cause of a choice could bias every number.")
     risks.append("All of it holds for requests, prices and models like those of the log; a rollout watches for others.")
     if failing:

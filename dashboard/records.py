@@ -160,10 +160,17 @@ class Coverage:
     label_share: float | None
     quality_name: str
     logged_share: float | None
-    """Share of decisions whose probability was logged; the others' had to be estimated."""
+    """Of decisions whose probability the router logged. What is neither logged nor stated had to be estimated."""
+    stated_share: float | None
+    """Of decisions whose probability a file of the home states: of those of a gateway with fixed weights."""
     latency_note: str
     latency_cut_share: float | None
     unpriced: int | None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether any probability had to be estimated."""
+        return self.logged_share is not None and self.logged_share + (self.stated_share or 0.0) < 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -460,7 +467,8 @@ def _coverage(data: Json) -> Coverage:
         labelled=_count(data.get("labelled")),
         label_share=_number(data.get("label_share")),
         quality_name=str(data.get("quality_name") or ""),
-        logged_share=_logged_share(origin),
+        logged_share=_share_of(origin, "logged"),
+        stated_share=_share_of(origin, "stated"),
         latency_note=str(data.get("latency_label") or ""),
         latency_cut_share=_number(data.get("latency_cut_share")),
         unpriced=_count(data.get("unpriced")),
@@ -475,6 +483,6 @@ def _count(value: object) -> int | None:
     return None if value is None else int(cast(int, value))
 
 
-def _logged_share(origin: Json) -> float | None:
-    logged, estimated = float(origin.get("logged") or 0), float(origin.get("estimated") or 0)
-    return logged / (logged + estimated) if logged + estimated else None
+def _share_of(origin: Json, name: str) -> float | None:
+    whole = sum(float(count or 0) for count in origin.values())
+    return float(origin.get(name) or 0) / whole if whole else None

@@ -196,6 +196,7 @@ def coverage(data: Coverage, support: Support) -> str:
         (figures.count(data.decisions), "decisions"),
         (figures.share(data.label_share), f"scored for {data.quality_name}" if data.quality_name else "scored"),
         (figures.share(data.logged_share), "with logged probabilities"),
+        *([(figures.share(data.stated_share), "with stated ones")] if data.stated_share else []),
         (figures.count(support.effective), "effective decisions"),
         (figures.share(support.unsupported_share), "without support in the log"),
     ]

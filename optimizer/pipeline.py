@@ -418,7 +418,7 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
             guarded = segments.protected(own, learned.get("segments", {}), limits.quality_margin)
             findings = assess(data, suggestion, limits, seed=SEED, segments=guarded)
         judged[name] = {
-            **service_json(data, findings, learned, own["propensity_origin"].to_list()),
+            **service_json(data, findings, learned, _origins(own)),
             "orchestration": None,
             "limits": asdict(limits),
             "earlier_looks": further,
@@ -442,6 +442,12 @@ def _evaluate(home: Path, folder: Path, report: Progress) -> dict[str, Any]:
     return verdicts
 
 
+def _origins(own: pl.DataFrame) -> list[str]:
+    """Of each decision, where its probability is from: logged, stated (by a file of the home), or estimated."""
+    origin = pl.when("stated").then(pl.lit("stated")).otherwise("propensity_origin")
+    return own.select(origin if "stated" in own.columns else "propensity_origin").to_series().to_list()
+
+
 def _keep_evidence(
     folder: Path,
     name: str,
@@ -453,12 +459,11 @@ def _keep_evidence(
     guarded: Mapping[str, segments.Protected],
 ) -> None:
     """Writes how far the logs identify an answer, and the scores by which other prices can be tried."""
-    origin = pl.when("stated").then(pl.lit("stated")).otherwise("propensity_origin")
     said = identified.evidence_json(
         data,
         findings,
         limits,
-        origin=own.select(origin if "stated" in own.columns else "propensity_origin").to_series().to_list(),
+        origin=_origins(own),
         trace_ids=own["trace_id"].to_list(),
         fixed=(learned.get("behaviour") or {}).get("fixed", []),
         protected=guarded,

@@ -147,7 +147,7 @@ def service_json(
             "waiting": training.get("waiting", 0),
             "sessions": training.get("sessions"),
             "quality_name": training["quality_name"],
-            "propensity_origin": {name: origin.count(name) for name in ("logged", "estimated")},
+            "propensity_origin": {name: origin.count(name) for name in ("logged", "stated", "estimated")},
             "propensity_faults": training.get("propensity_faults", []),
             "behaviour_accuracy": training["behaviour_accuracy"],
             "behaviour": training.get("behaviour"),

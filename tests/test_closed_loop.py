@@ -47,7 +47,7 @@ def closes(command: Path, root: Path, count: int, more: int) -> None:
         loop.score(sent, lambda one: quality(one.text, one.action))
 
         found = pipeline.nightly(loop.home, config.load(loop.home))["services"][SERVICE]
-        assert found["data"]["propensity_origin"] == {"logged": count, "estimated": 0}
+        assert found["data"]["propensity_origin"] == {"logged": count, "stated": 0, "estimated": 0}
         assert (found["verdict"], found["data"]["labelled"]) == ("deploy", count), found["reasons"]
         manifest = json.loads((runs.bundle_folder(loop.home, SERVICE) / "policy" / "manifest.json").read_text())
         assert (manifest["revision"], manifest["version"]) == (2, found["run_id"])

@@ -113,6 +113,15 @@ def test_a_slower_policy_and_estimated_chances_are_risks() -> None:
     assert any("probabilities were estimated" in line for line in risks) or len(risks) == brief.MOST_RISKS + 1
 
 
+def test_stated_chances_are_told_apart_from_logged_ones() -> None:
+    stated = {"data": {"decisions": 100, "propensity_origin": {"logged": 60, "stated": 40, "estimated": 0}}}
+    told, risks = lines("alpha", 1, **stated), lines("alpha", 2, **stated)
+    assert any(line.endswith("for 60% the router logged how likely each choice was.") for line in told)
+    assert "For 40% a file of this home states it, by the gateway's weights." in told
+    assert any(line.startswith("Some probabilities are stated by a file") for line in risks)
+    assert not any("probabilities were estimated" in line for line in risks)
+
+
 def test_segments_that_lose_are_a_risk_though_every_condition_holds(full: Path) -> None:
     told = text(show(service="alpha"))
     assert "Quality falls past the limit in 1 segment: Prompt length: over 90 characters." in told

@@ -119,7 +119,7 @@ def test_a_night_puts_a_proven_policy_in_force(deployed: tuple[Path, dict]) -> N
     assert (Path(service["bundle"]) / "config.yaml").is_file()
     assert result["decisions"] == 1800
     assert service["savings_usd_per_1k"]["low"] > 0
-    assert service["data"]["propensity_origin"] == {"logged": 1800, "estimated": 0}
+    assert service["data"]["propensity_origin"] == {"logged": 1800, "stated": 0, "estimated": 0}
 
 
 def test_the_exported_policy_is_the_judged_one(deployed: tuple[Path, dict]) -> None:

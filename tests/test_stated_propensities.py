@@ -169,3 +169,6 @@ def test_the_next_night_learns_from_the_stated_probabilities(tmp_path: Path) -> 
     assert set(decisions["propensity_origin"]) == {"logged"}
     assert decisions["stated"].all()
     assert dict(decisions.select("action", "propensity").unique().iter_rows()) == weights
+    pipeline.evaluate(home, run)
+    said = json.loads((home / "runs" / run / "verdicts.json").read_text())["services"]
+    assert [one["data"]["propensity_origin"] for one in said.values()] == [{"logged": 0, "stated": 300, "estimated": 0}]
