@@ -119,38 +119,46 @@ def learn(
         return Lessons(Suggestion(refused=refused))
     reward = RewardSpec.default(per_episode(train)[1]) if value_usd is None else RewardSpec(value_usd)
     today = evaluation.fitted_outcomes(train, train.behaviour, seed=seed).predict(chooser.features)
-    spent = per_episode(train)[1].mean()
-    lesson = PuppeteerReward(float(spent) or 1.0) if preset == "puppeteer" else None
     banned = {name for name in log.action_names[:-1] if name == OTHER or (may is not None and name not in may)}
     tried = [
         replace(one, model=limited(barred(one.model, banned), abilities))
-        for one in candidates(train, reward, seed=seed, taught_by=lesson)
+        for one in candidates(train, reward, seed=seed, taught_by=_lesson(train, preset))
     ]
     found = [scored for one in tried if (scored := _score(one, chooser, today, limits, reward)) is not None]
+    suggestion = _picked(found, chooser, today, limits)
+    if suggestion.model is not None:
+        constant = {
+            name: scored
+            for name in log.action_names[:-1]
+            if name not in banned
+            and (scored := _score(always(name, log.action_names), chooser, today, limits, reward)) is not None
+        }
+        suggestion = replace(
+            suggestion,
+            cheapest=min(constant, key=lambda name: constant[name].cost_change, default=None),
+            strongest=max(constant, key=lambda name: constant[name].quality_change, default=None),
+        )
+    return Lessons(suggestion, tuple(found))
+
+
+def _lesson(train: EpisodeLog, preset: Preset) -> PuppeteerReward | None:
+    """The reward that fitted values are taught by, where it is not utility in real units."""
+    spent = per_episode(train)[1].mean()
+    return PuppeteerReward(float(spent) or 1.0) if preset == "puppeteer" else None
+
+
+def _picked(found: Sequence[Scored], chooser: EpisodeLog, today: Floats, limits: Limits) -> Suggestion:
+    """The best of the candidates, for all episodes or for as large a share as is certain; `today` as of `_score`."""
     choice = pick(found, chooser.groups, lambda _saving: None, least=ENOUGH)
     if choice is None:
-        return Lessons(Suggestion(refused="no candidate keeps to steps that the logs tried"), tuple(found))
+        return Suggestion(refused="no candidate keeps to steps that the logs tried")
     share, admissible = 1.0, choice.admissible
     if not admissible or choice.scored.effective < ENOUGH:
         less = _deviating_less(found, chooser, today, limits)
         if less is not None:
             choice, share, admissible = replace(choice, scored=less[0]), less[1], True
-    constant = {
-        name: scored
-        for name in log.action_names[:-1]
-        if name not in banned
-        and (scored := _score(always(name, log.action_names), chooser, today, limits, reward)) is not None
-    }
     part = "" if share == 1.0 else f" for {share:.0%} of traces, else as today"
-    suggestion = Suggestion(
-        label=choice.candidate.label + part,
-        model=choice.candidate.model,
-        admissible=admissible,
-        share=share,
-        cheapest=min(constant, key=lambda name: constant[name].cost_change, default=None),
-        strongest=max(constant, key=lambda name: constant[name].quality_change, default=None),
-    )
-    return Lessons(suggestion, tuple(found))
+    return Suggestion(choice.candidate.label + part, choice.candidate.model, admissible, share)
 
 
 def look_at(log: EpisodeLog, suggestion: Suggestion, service: str, point: str) -> Look | None:
@@ -175,64 +183,99 @@ def assess(
     splits = split(log.groups, log.time_ns)
     control = None if log.propensities_logged else control_of(beginnings(log), seed=seed)
     known, judged = log.take(np.concatenate([splits.train, splits.choose])), log.take(splits.certify)
-
-    def outcomes_of(model: Model | None) -> tuple[Floats, Floats]:
-        """What a policy does on the judging episodes (n, a), and its future outcomes there by the others (k, n, a)."""
-        taught, policy = (
-            (known.behaviour, judged.behaviour) if model is None else (on_log(model, known), on_log(model, judged))
-        )
-        return policy, evaluation.fitted_outcomes(known, taught, seed=seed).predict(judged.features)
-
     level = limits.confidence
-    behaviour, today = outcomes_of(None)
-    rows = [Row("today", "as logged", evaluation.value(judged, behaviour, today, confidence=level))]
-    routes: dict[str, Mapping[Metric, Outcome]] = {}
-    for name in ("cheapest", "strongest"):
-        if (action := getattr(suggestion, name)) is None:
-            continue
-        if action not in routes:
-            policy, model = outcomes_of(constant_route(action, log.action_names))
-            routes[action] = evaluation.value(judged, policy, model, confidence=level)
-        rows.append(Row(name, f"always {action}", routes[action]))
+    today = _foreseen(known, judged, None, seed)
+    rows = _compared(known, judged, suggestion, today, level, seed)
     if suggestion.model is None:
-        refused: dict[Metric, Outcome] = dict.fromkeys(METRICS, Refused(suggestion.refused))
-        rows.append(Row("suggested", "not known", refused))
-        return Findings(
-            splits,
-            judge(_case(log, judged, suggestion, refused, None, ()), limits),
-            tuple(rows),
-            refused,
-            {},
-            None,
-            judged,
-            None,
-            control=control,
-        )
-    policy, model = outcomes_of(suggestion.model)
-    if suggestion.share == 1.0:
-        by_estimator = evaluation.by_estimator(judged, policy, model, today, confidence=level)
-        outcomes = evaluation.value(judged, policy, model, confidence=level)
-    else:
-        part = (judged, policy, model, today, suggestion.share)
-        by_estimator = {evaluation.SEQUENTIAL_DR: mixture.change(*part, confidence=level)}
-        outcomes = mixture.value(*part, confidence=level)
+        return _unjudged(log, splits, judged, suggestion, limits, rows, control)
+    own = _foreseen(known, judged, suggestion.model, seed)
+    by_estimator, outcomes = _estimated(judged, own, today.model, suggestion.share, level)
     changes = by_estimator[evaluation.SEQUENTIAL_DR]
-    rows.append(Row("suggested", suggestion.label or "", outcomes))
-    case = _case(log, judged, suggestion, changes, policy, _moved(log, splits, limits, seed))
-    parts = _segments(judged, splits.certify, policy, model, today, suggestion.share, segments, level)
+    case = _case(log, judged, suggestion, changes, own.policy, _moved(log, splits, limits, seed))
+    parts = _segments(judged, splits.certify, own.policy, own.model, today.model, suggestion.share, segments, level)
     return Findings(
         splits,
         judge(replace(case, segments=parts), limits),
-        tuple(rows),
+        (*rows, Row("suggested", suggestion.label or "", outcomes)),
         changes,
         by_estimator,
-        _support(judged, policy),
+        _support(judged, own.policy),
         judged,
-        policy,
-        evaluation.disagreement(judged, policy, model) if suggestion.share == 1.0 else {},
+        own.policy,
+        evaluation.disagreement(judged, own.policy, own.model) if suggestion.share == 1.0 else {},
         control,
-        (model, today),
+        (own.model, today.model),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Foreseen:
+    """A policy on the judging episodes."""
+
+    policy: Floats
+    """(n, a) what it does."""
+    model: Floats
+    """(k, n, a) its future outcomes, by a model of the other episodes."""
+
+
+def _foreseen(known: EpisodeLog, judged: EpisodeLog, model: Model | None, seed: int) -> _Foreseen:
+    """None: the logged behaviour."""
+    taught, policy = (
+        (known.behaviour, judged.behaviour) if model is None else (on_log(model, known), on_log(model, judged))
+    )
+    return _Foreseen(policy, evaluation.fitted_outcomes(known, taught, seed=seed).predict(judged.features))
+
+
+def _compared(
+    known: EpisodeLog, judged: EpisodeLog, suggestion: Suggestion, today: _Foreseen, level: float, seed: int
+) -> tuple[Row, ...]:
+    """What the suggestion is compared with: today, the cheapest and the strongest constant route."""
+    rows = [Row("today", "as logged", evaluation.value(judged, today.policy, today.model, confidence=level))]
+    routes: dict[str, Mapping[Metric, Outcome]] = {}
+    for name, action in (("cheapest", suggestion.cheapest), ("strongest", suggestion.strongest)):
+        if action is None:
+            continue
+        if action not in routes:
+            own = _foreseen(known, judged, constant_route(action, judged.action_names), seed)
+            routes[action] = evaluation.value(judged, own.policy, own.model, confidence=level)
+        rows.append(Row(name, f"always {action}", routes[action]))
+    return tuple(rows)
+
+
+def _unjudged(
+    log: EpisodeLog,
+    splits: Splits,
+    judged: EpisodeLog,
+    suggestion: Suggestion,
+    limits: Limits,
+    rows: tuple[Row, ...],
+    control: ControlFinding | None,
+) -> Findings:
+    """The findings where nothing is suggested."""
+    refused: dict[Metric, Outcome] = dict.fromkeys(METRICS, Refused(suggestion.refused))
+    return Findings(
+        splits,
+        judge(_case(log, judged, suggestion, refused, None, ()), limits),
+        (*rows, Row("suggested", "not known", refused)),
+        refused,
+        {},
+        None,
+        judged,
+        None,
+        control=control,
+    )
+
+
+def _estimated(
+    judged: EpisodeLog, own: _Foreseen, today: Floats, share: float, level: float
+) -> tuple[Mapping[str, Mapping[Metric, Outcome]], Mapping[Metric, Outcome]]:
+    """The suggestion's changes by estimator, and its own outcomes; today: as of `_Foreseen.model`, as logged."""
+    if share == 1.0:
+        by_estimator = evaluation.by_estimator(judged, own.policy, own.model, today, confidence=level)
+        return by_estimator, evaluation.value(judged, own.policy, own.model, confidence=level)
+    part = (judged, own.policy, own.model, today, share)
+    change = {evaluation.SEQUENTIAL_DR: mixture.change(*part, confidence=level)}
+    return change, mixture.value(*part, confidence=level)
 
 
 def always(action: str, action_names: tuple[str, ...]) -> Candidate:
