@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.dataset import Floats
+from optimizer.dataset import Floats, Ints
 from optimizer.evidence import METRICS, Evaluation, Metric, Refused
 from optimizer.gate import Estimate, Kind
 from optimizer.ope.estimators import Evidence, doubly_robust, effective, today, weights
@@ -44,9 +44,21 @@ class Doubt:
     freedom: float
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Outcomes and how much each stands for under a policy: their weighted distribution is that of its own outcomes."""
+
+    outcome: Floats
+    """(p,) NaN where unknown."""
+    weight: Floats
+    """(p,)"""
+    unit: Ints
+    """(p,) the decision or episode that each belongs to."""
+
+
 @dataclass(frozen=True)
 class Forecast:
-    """A change per decision, policy minus today, and all that intervals for new means need."""
+    """A change per decision (or episode), policy minus today, and all that intervals for new means need."""
 
     value: float
     """The doubly robust estimate of the change."""
@@ -96,14 +108,31 @@ class Forecast:
 
 def forecast(evidence: Evidence, policy: Floats, *, confidence: float, kind: Kind = "asymptotic") -> Forecast:
     """The forecast of one outcome under `policy` (n, a), from the rows that judge it."""
-    scores, now = doubly_robust(evidence, policy), today(evidence)
-    weight = weights(evidence, policy)
+    outcome, known, n = evidence.outcome, evidence.known, len(evidence.outcome)
+    return forecast_from(
+        doubly_robust(evidence, policy),
+        today(evidence),
+        Seen(outcome, weights(evidence, policy) / known, np.arange(n)),
+        Seen(outcome, np.ones(n) / known, np.arange(n)),
+        evidence.groups,
+        confidence=confidence,
+        kind=kind,
+    )
+
+
+def forecast_from(
+    scores: Floats, now: Floats, policy: Seen, as_today: Seen, groups: Ints, *, confidence: float, kind: Kind
+) -> Forecast:
+    """The forecast from influence values (n,) of the policy's mean and of today's, and the outcomes behind each.
+
+    n units (decisions, or episodes of many), in groups (n,).
+    """
     return Forecast(
         value=float((scores - now).mean()),
-        error=_error(evidence, scores - now),
-        policy_error=_error(evidence, scores),
-        spread=_spread(evidence, weight, scores),
-        today_spread=_spread(evidence, np.ones(len(weight)), now),
+        error=_error(scores - now, groups),
+        policy_error=_error(scores, groups),
+        spread=_spread(policy, scores, groups),
+        today_spread=_spread(as_today, now, groups),
         confidence=confidence,
         kind=kind,
     )
@@ -132,23 +161,25 @@ NAMES: Mapping[Metric, tuple[str, float]] = {
 
 
 def predicted_json(evaluation: Evaluation, policy: Floats | None) -> dict[str, Any]:
-    """For verdicts.json: each change's forecast in its units, None where there is none; see `forecast_of`."""
-    if policy is None:
-        return dict.fromkeys(name for name, _ in NAMES.values())
-    found = forecasts(evaluation, policy)
-    return {name: _json(found[metric], factor) for metric, (name, factor) in NAMES.items()}
+    """For verdicts.json: `forecasts_json` of a policy (n, a); None: there is none."""
+    return forecasts_json({} if policy is None else forecasts(evaluation, policy))
+
+
+def forecasts_json(found: Mapping[Metric, Forecast | Refused]) -> dict[str, Any]:
+    """Each change's forecast in its units, None where there is none; see `forecast_of`."""
+    return {name: _json(found.get(metric), factor) for metric, (name, factor) in NAMES.items()}
 
 
 def forecast_of(said: Mapping[str, Any] | None) -> Forecast | None:
-    """What `predicted_json` wrote of one change."""
+    """What `forecasts_json` wrote of one change."""
     if said is None:
         return None
     doubts = {name: Doubt(**said[name]) for name in ("error", "policy_error", "spread", "today_spread")}
     return Forecast(said["value"], **doubts, confidence=said["confidence"], kind=said["kind"])
 
 
-def _json(found: Forecast | Refused, factor: float) -> dict[str, Any] | None:
-    if isinstance(found, Refused):
+def _json(found: Forecast | Refused | None, factor: float) -> dict[str, Any] | None:
+    if not isinstance(found, Forecast):
         return None
     said = asdict(found.scaled(factor))
     return said if all(map(math.isfinite, (said["value"], said["error"]["size"], said["spread"]["size"]))) else None
@@ -160,20 +191,20 @@ def _mean_of(spread: Doubt, decisions: int) -> Doubt:
     return Doubt(spread.size / math.sqrt(decisions), spread.freedom)
 
 
-def _error(evidence: Evidence, scores: Floats) -> Doubt:
-    summed = deviations(scores, evidence.groups)
+def _error(scores: Floats, groups: Ints) -> Doubt:
+    summed = deviations(scores, groups)
     return Doubt(standard_error(summed, len(scores)), freedom(summed))
 
 
-def _spread(evidence: Evidence, weight: Floats, scores: Floats) -> Doubt:
-    """Of one outcome around the mean of the scores (n,), as the weights (n,) have it, sessions included."""
+def _spread(seen: Seen, scores: Floats, groups: Ints) -> Doubt:
+    """Of one outcome around the mean of the scores (n,), groups (n,) included."""
     mean = float(scores.mean())
-    known = ~np.isnan(evidence.outcome)
-    carried = np.where(known, weight / evidence.known, 0.0)
+    carried = np.where(np.isnan(seen.outcome), 0.0, seen.weight)
     if not carried.sum():
         return Doubt(math.inf, 1.0)
-    apart = np.where(known, evidence.outcome, mean) - mean
+    apart = np.where(np.isnan(seen.outcome), 0.0, seen.outcome - mean)
     alone = float(np.sum(carried * apart**2) / carried.sum())
-    summed = deviations(scores, evidence.groups)
+    summed = deviations(scores, groups)
     shared = float(np.sum(summed**2) - np.sum((scores - mean) ** 2)) / len(scores)
-    return Doubt(math.sqrt(alone + max(shared, 0.0)), max(effective(carried) - 1.0, 1.0))
+    units = effective(np.bincount(seen.unit, carried).astype(np.float64))
+    return Doubt(math.sqrt(alone + max(shared, 0.0)), max(units - 1.0, 1.0))

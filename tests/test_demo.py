@@ -25,6 +25,7 @@ from ingest.home import collector_runs
 from ingest.lake import Lake
 from ingest.otlp import decode
 from optimizer import demo, replay, truth
+from optimizer.prediction import forecast_of
 
 ROOT = Path(demo.__file__).resolve().parent.parent
 SAMPLE = sorted(demo.sample_folder().glob("*.otlp.jsonl.gz"))
@@ -210,6 +211,10 @@ def test_policy_that_may_be_deployed_truly_saves_and_truly_gains(finished_demo, 
 def test_agents_are_orchestrated_and_what_is_said_of_it_holds(finished_demo):
     agent = finished_demo.result["services"]["sql-agent"]
     said = agent["orchestration"]
+    for name in ("savings_usd_per_1k", "quality_change", "latency_change_s"):
+        ahead = forecast_of(agent["predicted"][name])
+        assert ahead is not None
+        assert ahead.value == pytest.approx(agent[name]["value"])
     assert said["episodes"] == 2274
     assert said["actions"][-1] == "STOP"
     assert said["rules"]

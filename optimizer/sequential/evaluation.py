@@ -155,9 +155,15 @@ def carried(log: EpisodeLog, policy: Floats) -> Floats:
 
     The product of its weights, and on the way whatever share the policy stops where that outcome is known.
     """
+    stopped, ended = carried_parts(log, policy)
+    return np.bincount(log.episode, stopped + ended, minlength=len(log)).astype(np.float64)
+
+
+def carried_parts(log: EpisodeLog, policy: Floats) -> tuple[Floats, Floats]:
+    """(n,) each, together `carried`: for how many of the policy's own episodes a decision stands where they stop there
+    and the outcome of that is known, and where they end there as the logged one did."""
     left = reach(log, policy)
-    stands = left * _stopping(log, policy) + np.where(log.last, left * _going_on(log, policy), 0.0)
-    return np.bincount(log.episode, stands, minlength=len(log)).astype(np.float64)
+    return left * _stopping(log, policy), np.where(log.last, left * _going_on(log, policy), 0.0)
 
 
 def effective_episodes(log: EpisodeLog, policy: Floats, metric: Metric = "quality") -> float:

@@ -107,6 +107,7 @@ def judge_service(
     origin = rows["propensity_origin"].fill_null("estimated").to_list()
     said = {
         **summary.service_json(log, findings, learned, origin),
+        "predicted": summary.predicted_json(findings, suggestion.share, limits.confidence),
         "orchestration": orchestration_json(episodes, rows, acted, findings, learned, model, limits.confidence),
         "limits": asdict(limits),
         "earlier_looks": further,
@@ -118,6 +119,7 @@ def judge_service(
             origin=["logged" if one else "estimated" for one in episodes.logged],
             trace_ids=episodes.trace_ids,
             fixed=(learned.get("behaviour") or {}).get("fixed", []),
+            share=learned["share"],
         ),
         "regressions": by_segment.to_json(log, findings, limits, learned["share"], guarded, episodes.trace_ids),
     }

@@ -14,10 +14,12 @@ import numpy as np
 from optimizer.dataset import Floats
 from optimizer.evidence import savings
 from optimizer.gate import Limits
+from optimizer.prediction import forecasts_json
 from optimizer.propensity import Behaviour
 from optimizer.propensity_text import behaviour_json
 from optimizer.sequential import evaluation
 from optimizer.sequential.episodes import EpisodeLog
+from optimizer.sequential.forecasts import Judged, forecasts
 from optimizer.sequential.study import Findings, Lessons, Suggestion
 from optimizer.summary import Notes, estimate_json, estimators_json, frontier_json, table_json
 
@@ -110,6 +112,15 @@ def service_json(log: EpisodeLog, findings: Findings, training: Mapping[str, Any
         "partial": [],
         "control": None if findings.control is None else asdict(findings.control),
     }
+
+
+def predicted_json(findings: Findings, share: float, confidence: float) -> dict[str, Any]:
+    """What the next episodes will show, as `prediction.forecast_of` reads it."""
+    policy, expected = findings.policy, findings.expected
+    if policy is None or expected is None:
+        return forecasts_json({})
+    judged = Judged(findings.judged, policy, *expected, share)
+    return forecasts_json(forecasts(judged, findings.changes, confidence=confidence))
 
 
 def route_json(log: EpisodeLog, policy: Floats | None) -> list[dict[str, Any]]:
