@@ -50,6 +50,7 @@ LARGEST = 20
 """Weights that are listed one by one."""
 TAIL = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 GAMMAS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
+LOGGED = "the probabilities were logged by what drew the actions: nothing hidden moved a choice"
 SHOWN = 0.005
 """An action that a policy takes in fewer of a segment's decisions is not its doing: exploration, or nothing."""
 
@@ -271,7 +272,7 @@ def _sensitivity(evaluation: Evaluation, policy: Floats | None, limits: Limits, 
     if policy is None:
         return {**said, "why": "nothing is suggested"}
     if evaluation.data.propensities_logged:
-        return {**said, "why": "the probabilities were logged by what drew the actions: nothing hidden moved a choice"}
+        return {**said, "why": LOGGED}
     if np.isnan(quality.outcome).all() or np.isnan(quality.model).any():
         return {**said, "why": "too few decisions have a score"}
     said["at"] = [asdict(change_bounds(quality, policy, one, confidence=limits.confidence)) for one in GAMMAS]

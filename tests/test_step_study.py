@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import mdp
 import numpy as np
@@ -16,7 +17,7 @@ from optimizer.evidence import Refused
 from optimizer.gate import Estimate, Limits
 from optimizer.runtime import DENSE, DIM, STEP_DENSE, Model
 from optimizer.segments import Protected
-from optimizer.sequential import summary
+from optimizer.sequential import identified, summary
 from optimizer.sequential.episodes import STOP, EpisodeLog
 from optimizer.sequential.plan import in_a_sentence
 from optimizer.sequential.policies import barred, constant_route, features_for, on_log, script_of
@@ -332,3 +333,32 @@ def test_what_moved_choices_unseen_fails_the_control_of_estimated_probabilities(
     found = assess(replace(log, actions=pushed), Suggestion(refused="none"), LIMITS, seed=0)
     assert found.control is not None
     assert found.control.holds is False
+
+
+def doubted(findings: Findings, limits: Limits, *, logged: bool) -> dict[str, Any]:
+    judged = replace(findings.judged, propensities_logged=logged)
+    names = [str(k) for k in range(len(LOG))]
+    origin = ["logged" if logged else "estimated"] * len(LOG.actions)
+    kept = identified.evidence_json(
+        LOG, replace(findings, judged=judged), limits, origin=origin, trace_ids=names, fixed=[], share=1.0
+    )
+    found: dict[str, Any] = kept["sensitivity"]
+    return found
+
+
+def test_estimated_probabilities_say_how_wrong_they_may_be(findings: Findings) -> None:
+    """At a margin that holds where nothing is hidden, the tipping point is the last that clears it; logged
+    probabilities need none, and a margin that fails anyway has none."""
+    change = findings.changes["quality"]
+    assert isinstance(change, Estimate)
+    wide = replace(LIMITS, quality_margin=0.1 - change.low)
+    assert "logged" in doubted(findings, wide, logged=True)["why"]
+    said = doubted(findings, wide, logged=False)
+    assert said["why"] is None
+    assert said["at"][0]["low_limit"] == pytest.approx(change.low, abs=0.01)
+    clear = [one["gamma"] for one in said["at"] if one["low_limit"] >= -wide.quality_margin]
+    unclear = [one["gamma"] for one in said["at"] if one["low_limit"] < -wide.quality_margin]
+    assert 1.0 in clear
+    assert max(clear) - 0.01 <= said["tipping"] <= min(unclear)
+    narrow = replace(LIMITS, quality_margin=-change.low - 0.1)
+    assert doubted(findings, narrow, logged=False)["tipping"] is None

@@ -78,6 +78,11 @@ def tipping_point(
         bounds = doubt.bounds(gamma)
         return bounds.low_limit >= threshold if stays == "above" else bounds.high_limit <= threshold
 
+    return largest_gamma(clears)
+
+
+def largest_gamma(clears: Callable[[float], bool]) -> float | None:
+    """The largest Gamma up to which all clear, within 0.005; `MOST_GAMMA` for that or more, None if 1 does not."""
     if not clears(1.0):
         return None
     low = 1.0

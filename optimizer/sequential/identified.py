@@ -2,8 +2,7 @@
 by step. Its layout is that of `optimizer.identified`, with the trace as the unit and a step as the segment.
 
 An effective number there is of traces: each logged one stands for so many of the policy's own as the product of its
-weights says up to that step. Drift is tested at the beginnings alone (the gate names what moved), and how wrong
-estimated probabilities may be has no bound here: errors of several steps multiply.
+weights says up to that step. Drift is tested at the beginnings alone (the gate names what moved).
 
 Legend: N judging episodes, n decisions of theirs, a actions.
 """
@@ -11,20 +10,23 @@ Legend: N judging episodes, n decisions of theirs, a actions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from optimizer import identified
 from optimizer.dataset import Floats
+from optimizer.evidence import Refused
 from optimizer.gate import Limits
 from optimizer.ope.estimators import effective
+from optimizer.ope.sensitivity import MOST_GAMMA, Bounds, largest_gamma
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.evaluation import carried, reach
+from optimizer.sequential.hidden_causes import change_bounds
 from optimizer.sequential.study import Findings
 
 SHOWN_STEPS = 8
-NO_BOUND = "a service that decides step by step has no such bound: errors of several steps multiply"
 
 
 def evidence_json(
@@ -35,8 +37,9 @@ def evidence_json(
     origin: Sequence[str],
     trace_ids: Sequence[str],
     fixed: Sequence[Mapping[str, Any]],
+    share: float,
 ) -> dict[str, Any]:
-    """origin: of all decisions in the log; trace_ids: of all episodes."""
+    """origin: of all decisions in the log; trace_ids: of all episodes; share: of the episodes that are to change."""
     judged, policy = findings.judged, findings.policy
     rows = np.arange(len(log.actions))
     told = np.array(origin)
@@ -53,7 +56,7 @@ def evidence_json(
         "fixed": [dict(rule) for rule in fixed],
         "drift": None,
         "labels": identified.labels(log.actions[log.first], log.quality, np.zeros(0), log.action_names),
-        "sensitivity": {"why": NO_BOUND, "threshold": -limits.quality_margin, "tipping": None, "most": None, "at": []},
+        "sensitivity": _sensitivity(findings, limits, share),
         "scores": None,
     }
     return dict(identified.finite_json(said))
@@ -98,3 +101,23 @@ def _weights(findings: Findings, trace_ids: np.ndarray) -> dict[str, Any]:
         "effective": support.effective,
         "top1_share": support.top_share,
     }
+
+
+def _sensitivity(findings: Findings, limits: Limits, share: float) -> dict[str, Any]:
+    """How wrong estimated probabilities may be (see `hidden_causes`)."""
+    judged, policy = findings.judged, findings.policy
+    said: dict[str, Any] = {"why": None, "threshold": -limits.quality_margin, "tipping": None, "most": MOST_GAMMA}
+    said["at"] = []
+    if policy is None or findings.expected is None:
+        return {**said, "why": "nothing is suggested"}
+    if judged.propensities_logged:
+        return {**said, "why": identified.LOGGED}
+    if isinstance(refused := findings.changes["quality"], Refused):
+        return {**said, "why": refused.reason}
+    model, today = findings.expected
+
+    def at(gamma: float) -> Bounds:
+        return change_bounds(judged, policy, model, today, gamma, confidence=limits.confidence, share=share)
+
+    tipping = largest_gamma(lambda gamma: at(gamma).low_limit >= -limits.quality_margin)
+    return said | {"tipping": tipping, "at": [asdict(at(gamma)) for gamma in identified.GAMMAS]}
