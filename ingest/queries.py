@@ -54,6 +54,7 @@ QUERIES = (
     "scores",
     "scores_counted",
     "scores_judging",
+    "scores_lost",
     "services",
     "services_seen",
     "session_draws",

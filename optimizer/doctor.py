@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from ingest.lake import Lake
-from optimizer import prompts
+from optimizer import config, prompts
 from optimizer import unpriced as spend
 from optimizer.runtime import decode_features, decode_orchestration, features_hash, opening
 
@@ -39,8 +39,10 @@ class Finding:
 
 def examine(home: Path) -> list[Finding]:
     """All findings about a home's lake, those that ask for attention first. Raises HomeError when there is no lake."""
+    settings = config.load(home)
     with Lake.open(home) as lake:
         found = [check(lake) for check in CHECKS]
+        found.append(lost_scores(lake, settings))
     return sorted(found, key=lambda finding: not finding.attention)
 
 
@@ -130,6 +132,43 @@ def scores(lake: Lake) -> Finding:
         "Send scores (POST /v1/scores, gen_ai.evaluation.result) or `retroute scores import FILE`.",
         rows,
     )
+
+
+_LOST: Mapping[str, str] = {
+    "several": "name only a session that made several decisions",
+    "session": "name a session that is not here",
+    "trace": "name a trace that is not here",
+    "span": "name a span that is not here",
+    "response": "name a response of no call, or of several",
+    "no_choice": "judge traces without a model call",
+}
+"""Why a score reaches no decision."""
+
+
+def lost_scores(lake: Lake, settings: config.Settings) -> Finding:
+    """Scores that reach no decision; those of a session reach one where the settings say that it is one."""
+    found = lake.query("scores_lost").to_dicts()
+    rows = [row for row in found if row["why"] != "several" or not _whole(settings, row["service"])]
+    if not rows:
+        return Finding("lost scores", "every score reaches a decision", False)
+    counts = {why: sum(int(row["scores"]) for row in rows if row["why"] == why) for why in _LOST}
+    parts = [f"{count:,} {_LOST[why]}" for why, count in counts.items() if count]
+    says = f"{sum(counts.values()):,} scores reach no decision: {'; '.join(parts)}"
+    if counts["several"]:
+        step = (
+            "Name the trace in the score. Where a session is to be judged as a whole, say so under [services.NAME]: "
+            'episode = "session", or sticky = true where it keeps its model.'
+        )
+    elif sum(counts.values()) > counts["no_choice"]:
+        step = "Check that the ids in them are those of the spans, and that those are sent here."
+    else:
+        step = ""
+    return Finding("lost scores", says, bool(step), step, rows)
+
+
+def _whole(settings: config.Settings, service: str | None) -> bool:
+    known = settings.service(service or "")
+    return known.sticky or known.episode == "session"
 
 
 def scales(lake: Lake) -> Finding:

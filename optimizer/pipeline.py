@@ -29,6 +29,7 @@ from optimizer import (
     rollout,
     runs,
     segments,
+    session_scores,
     stated_propensities,
     stickiness,
     turns,
@@ -258,7 +259,10 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
             *("cost_usd", "unpriced", "billed_usd", "billed_unpriced"),
         )
         count = len(calls)
-        episodes = sessions(calls, [name for name in names if settings.service(name).episode == "session"])
+        sticky = [name for name in names if settings.service(name).sticky]
+        whole = [name for name in names if settings.service(name).episode == "session"]
+        alone = calls.filter(~pl.col("service").is_in(whole).fill_null(False))
+        scores, episodes = session_scores.placed(scores, alone, sticky), sessions(calls, whole)
         calls, scores, carried = episodes.joined(calls), episodes.judged(scores), episodes.joined(carried).unique()
         quality_names = {
             name: quality_name(
@@ -273,7 +277,6 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
         inherited = lake.query("session_draws")["trace_id"]
         versions = lake.query("policy_versions")
-    sticky = [name for name in names if settings.service(name).sticky]
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))

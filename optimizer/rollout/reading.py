@@ -8,7 +8,7 @@ import polars as pl
 
 from ingest.lake import Lake
 from ingest.prices.shelf import home_prices
-from optimizer import one_list
+from optimizer import one_list, session_scores
 from optimizer.config import Settings
 from optimizer.decisions import cost, first_calls, quality_name, with_labels
 from optimizer.rollout.arms import SCHEMA
@@ -28,8 +28,9 @@ def decisions(
         made = lake.query("rollout_decisions", policy_id=policy_id, version=version, since_ns=since_ns)
         if made.is_empty():
             return pl.DataFrame(schema=dict(SCHEMA))
-        calls = lake.query("decision_calls", since_ns=since_ns - _BEFORE_NS).join(made, on="trace_id", how="semi")
-        scores = lake.query("scores")
+        every = lake.query("decision_calls", since_ns=since_ns - _BEFORE_NS)
+        scores = session_scores.placed(lake.query("scores"), every, [service] if known.sticky else [])
+        calls = every.join(made, on="trace_id", how="semi")
     calls = one_list.with_one_list(calls, prices, one_list.newest(prices).at)
     own = scores.filter(pl.col("service") == service)
     firsts = first_calls(calls).filter(pl.col("decides") & (pl.col("service") == service))
