@@ -276,7 +276,7 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
         texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
         inherited = lake.query("session_draws")["trace_id"]
-        versions = lake.query("policy_versions")
+        versions = realised.by_episode(episodes.joined(lake.query("policy_versions")))
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))

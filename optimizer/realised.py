@@ -37,6 +37,15 @@ def marked(decisions: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
     return decisions.join(versions, on="trace_id", how="left", maintain_order="left")
 
 
+def by_episode(versions: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the query `policy_versions` under the ids of their episodes -> one row for each. What several versions or
+    both arms decided is left out: it is what none of them brought."""
+    decided = versions.group_by("trace_id", maintain_order=True).agg(
+        pl.col("policy_version", "policy_arm").first(), several=pl.struct("policy_version", "policy_arm").n_unique() > 1
+    )
+    return decided.filter(~pl.col("several")).drop("several")
+
+
 def since_chosen(judged: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the choosing decisions said of the suggestion beside what those said that judged it. Of many candidates the
     best by chance is chosen, too: where the judged figure is the worse one each time, that is why.

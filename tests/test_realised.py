@@ -113,3 +113,14 @@ def test_decisions_of_no_policy_of_ours_have_no_version() -> None:
     found = realised.marked(decisions(3), versions(0))
     assert found["policy_version"].to_list() == [None] * 3
     assert found["trace_id"].to_list() == ["t0", "t1", "t2"]
+
+
+def test_an_episode_has_the_version_and_arm_that_decided_all_of_it() -> None:
+    """A session of two traces, as its traces stand under its id; others that two versions or both arms decided."""
+    rows = [
+        ("alone", "r1", "treatment"), ("session", "r1", "treatment"), ("session", "r1", "treatment"),
+        ("replaced", "r1", "treatment"), ("replaced", "r2", "treatment"),
+        ("both arms", "r1", "treatment"), ("both arms", "r1", "control"),
+    ]  # fmt: skip
+    found = realised.by_episode(pl.DataFrame(rows, versions(0).schema, orient="row"))
+    assert found.rows() == [("alone", "r1", "treatment"), ("session", "r1", "treatment")]

@@ -128,7 +128,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             share = json.dumps([0.5, 0.5])
             facts = chat(model=("small", "big")[(number >> place) % 2]) | {
                 "session.id": f"s{number}", "gen_ai.input.messages": message("next"),
-                "policy.id": "p", "policy.action": ("small", "big")[(number >> place) % 2], "policy.propensity": 0.5,
+                "policy.id": "p", "policy.propensity": 0.5, **({"policy.version": "r1"} if place else {}),
+                "policy.action": ("small", "big")[(number >> place) % 2],
                 "policy.candidates": json.dumps(["small", "big"]), "policy.probabilities": share,
             }  # fmt: skip
             spans.append(span(trace, facts, trace=trace, start_ns=at, end_ns=at + SECOND, service="talk"))
@@ -153,6 +154,9 @@ def test_a_night_judges_whole_sessions_where_the_settings_say_so(home: Path) -> 
     rows = pl.read_parquet(next((home / "runs").glob("*/steps-talk.parquet")))
     assert rows["quality"].null_count() == 0
     assert set(rows["latency_s"].to_list()) == {1.0}
+    decisions = pl.read_parquet(next((home / "runs").glob("*/decisions.parquet")))
+    # though only the second trace of a session names one
+    assert decisions["policy_version"].to_list() == ["r1"] * 40
 
 
 def test_a_sticky_service_cannot_have_sessions_for_episodes(tmp_path: Path) -> None:
