@@ -55,7 +55,7 @@ def keep_steps(home: Path, folder: Path, service: str, own: pl.DataFrame, judged
     judged: as `judge_service` gives it; what it says by segment is taken out of it."""
     tried = {"refused": MANY_STEPS, "confidence": judged["limits"]["confidence"], "trials": [], "counts": []}
     _write(folder, service, "backtest", tried | realised.to_json(home, service, judged, own))
-    _write(folder, service, "regressions", judged.pop("regressions") | {"previous": None})
+    _write(folder, service, "regressions", judged.pop("regressions"))
 
 
 def _write(folder: Path, service: str, kind: runs.Kept, found: Mapping[str, Any]) -> None:

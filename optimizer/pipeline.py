@@ -33,6 +33,7 @@ from optimizer import (
     stated_propensities,
     stickiness,
     turns,
+    versions,
 )
 from optimizer.ability import abilities
 from optimizer.config import ServiceSettings, Settings
@@ -487,7 +488,8 @@ def _judge_steps(
     )
     with one_thread():
         said, frame = judge_service(
-            name, rows, turns.Acted(acting, calls), learned, model, lambda look: _look(home, look)
+            *(name, rows, turns.Acted(acting, calls), learned, model, lambda look: _look(home, look)),
+            before=versions.previous(home, name, folder.name),
         )
     policy_id = None if model is None else f"{name}@{folder.name}"
     return {**said, "run_id": folder.name, "policy_id": policy_id, "bundle": None}, frame

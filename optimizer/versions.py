@@ -47,6 +47,16 @@ def previous(home: Path, service: str, run_id: str) -> Version | None:
     return None
 
 
+def beside(before: Version, model: Model) -> dict[str, Any]:
+    """Which version it is, and the actions that came and went since."""
+    return {
+        "run_id": before.run_id,
+        "in_force": before.in_force,
+        "gone": [name for name in before.model.actions if name not in model.actions],
+        "new": [name for name in model.actions if name not in before.model.actions],
+    }
+
+
 def to_json(
     home: Path, service: str, run_id: str, model: Model | None, evaluation: Evaluation, policy: Floats | None
 ) -> dict[str, Any] | None:
@@ -56,10 +66,7 @@ def to_json(
         return None
     data = evaluation.data
     found: dict[str, Any] = {
-        "run_id": before.run_id,
-        "in_force": before.in_force,
-        "gone": [name for name in before.model.actions if name not in model.actions],
-        "new": [name for name in model.actions if name not in before.model.actions],
+        **beside(before, model),
         "rules": _rules(home, before.run_id, service),
         "refused": None,
         "actions": [],

@@ -225,7 +225,9 @@ def test_an_orchestrator_shows_the_rules_that_decide(home: Path) -> None:
     assert not at.exception
     for line in flow()["rules"]:
         assert line in text(at)
-    assert "Since the version before" not in text(at)
+    assert "Both versions, each for all traces" in text(at)
+    assert 'data-table="versions"' in html(at)
+    assert 'data-table="rules-diff"' not in html(at)
     assert 'href="flow?service=alpha"' in html(at)
     assert "Nothing is suggested here, so there are no rules." in text(show(service="delta"))
 

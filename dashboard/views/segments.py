@@ -39,10 +39,15 @@ def page() -> None:
     flow = picked.run.flows.get(verdict.service)
     if flow is not None:
         _orchestrated(verdict, flow)
+        if found is not None:
+            about = "Both versions, each for all traces, on the steps of those that judge."
+            _versions(found.previous, about)
     else:
         _rules(verdict)
         if found is not None:
-            _versions(verdict, found.previous)
+            _versions(found.previous, "Both versions on the same decisions, those that judge.")
+            if found.previous is not None:
+                st.html(segments_sections.rules_changed(verdict, found.previous))
     if found is not None:
         _worst(verdict, found)
 
@@ -82,7 +87,7 @@ def _rules(verdict: ServiceVerdict) -> None:
 
 
 def _orchestrated(verdict: ServiceVerdict, flow: Flow) -> None:
-    """The rules of a policy that decides step by step; versions of it are compared by their rules."""
+    """The rules of a policy that decides step by step."""
     about = "The policy itself, step by step: these lines decide, in their order."
     st.html(parts.heading("The rules", about if flow.rules else "Nothing is suggested here, so there are no rules."))
     if flow.stop_rule:
@@ -95,8 +100,8 @@ def _orchestrated(verdict: ServiceVerdict, flow: Flow) -> None:
     st.html(sections.way("The agents step by step, today and under the policy", href))
 
 
-def _versions(verdict: ServiceVerdict, before: Previous | None) -> None:
-    st.html(parts.heading("Since the version before", "Both versions on the same decisions, those that judge."))
+def _versions(before: Previous | None, about: str) -> None:
+    st.html(parts.heading("Since the version before", about))
     if before is None:
         st.html(parts.remark("This is the first version, or nothing is suggested: there is none to compare it with."))
         return
@@ -107,7 +112,6 @@ def _versions(verdict: ServiceVerdict, before: Previous | None) -> None:
             st.html(segments_sections.shares(before))
         with right:
             st.html(segments_sections.worth(before))
-    st.html(segments_sections.rules_changed(verdict, before))
 
 
 def _worst(verdict: ServiceVerdict, found: Found) -> None:

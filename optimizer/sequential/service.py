@@ -17,13 +17,14 @@ from optimizer.gate import Limits
 from optimizer.looks import Look
 from optimizer.runtime import Model
 from optimizer.segments import protected
-from optimizer.sequential import by_segment, identified, plan, students, summary
+from optimizer.sequential import by_segment, identified, plan, since, students, summary
 from optimizer.sequential.episodes import EpisodeLog
 from optimizer.sequential.logged import Episodes, to_episodes
 from optimizer.sequential.policies import script_of
 from optimizer.sequential.study import Findings, Suggestion, assess, learn, look_at
 from optimizer.summary import Notes, estimate_json, estimates_frame
 from optimizer.turns import Acted
+from optimizer.versions import Version
 
 SEED = 0
 EXPLORED = 0.05
@@ -87,10 +88,11 @@ def judge_service(
     learned: Mapping[str, Any],
     model: Model | None,
     look: Callable[[Look | None], int],
+    before: Version | None = None,
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """What verdicts.json says of the service but for the names of run, policy and bundle; and its estimates in long
     form. learned: what training.json keeps. look: notes a look at the judging episodes, and says how many there were
-    before."""
+    before. before: the version of the policy before this one."""
     episodes = to_episodes(rows, seed=SEED)
     log, suggestion = episodes.log, summary.suggestion_of(learned, model)
     limits = Limits(**learned["limits"])
@@ -121,7 +123,8 @@ def judge_service(
             fixed=(learned.get("behaviour") or {}).get("fixed", []),
             share=learned["share"],
         ),
-        "regressions": by_segment.to_json(log, findings, limits, learned["share"], guarded, episodes.trace_ids),
+        "regressions": by_segment.to_json(log, findings, limits, learned["share"], guarded, episodes.trace_ids)
+        | {"previous": since.to_json(before, model, findings, limits.confidence)},
     }
     return said, estimates_frame(name, findings)
 
