@@ -279,6 +279,7 @@ def fallbacks(lake: Lake) -> Finding:
     if not rows:
         return Finding("fallbacks", "every routed call was answered by the model that was chosen", False)
     calls = sum(int(row["calls"]) for row in rows)
+    every = sum({row["service"]: int(row["of_service"]) for row in rows}.values())
     routed = {(row["service"], row["action"]): int(row["routed"]) for row in rows}
     share = max(
         sum(int(row["calls"]) for row in rows if (row["service"], row["action"]) == one) / count
@@ -286,8 +287,8 @@ def fallbacks(lake: Lake) -> Finding:
     )
     return Finding(
         "fallbacks",
-        f"{calls:,} routed calls were answered by another model than the chosen one; each counts as an outcome of the "
-        "choice, with all it cost",
+        f"{calls:,} of {every:,} routed calls ({calls / every:.1%}) were answered by another model than the chosen "
+        "one; each counts as an outcome of the choice, with all it cost",
         share >= _MANY_FALLBACKS,
         "Look at why the model fails: what is learned of it is mostly what its stand-in does."
         if share >= _MANY_FALLBACKS

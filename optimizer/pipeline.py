@@ -21,6 +21,7 @@ from ingest.pricing import Prices
 from optimizer import (
     bundle,
     checks,
+    executed,
     identified,
     looks,
     one_list,
@@ -276,9 +277,10 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         links = episodes.joined(lake.query("step_links"))
         acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
         texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
-        inherited = lake.query("session_draws")["trace_id"]
+        inherited, fell_back = lake.query("session_draws")["trace_id"], lake.query("fallbacks")
         versions = realised.by_episode(episodes.joined(lake.query("policy_versions")))
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
+    decisions = executed.marked(decisions, calls, fell_back)
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
     decisions = realised.marked(decisions, versions)

@@ -118,7 +118,10 @@ def test_a_request_is_one_decision_however_many_spans_repeat_it(home: Path) -> N
 def test_the_doctor_finds_fallbacks_and_features_by_instrumentation(home: Path) -> None:
     with Lake.open(home) as lake:
         fallen, agreeing = doctor.fallbacks(lake), doctor.features(lake)
-    assert fallen.rows == [{"service": SERVICE, "action": SMALL, "answered_by": BIG, "calls": 1, "routed": 1}]
+    assert fallen.rows == [
+        {"service": SERVICE, "action": SMALL, "answered_by": BIG, "calls": 1, "routed": 1, "of_service": 3}
+    ]
+    assert fallen.says.startswith("1 of 3 routed calls (33.3%)")
     assert fallen.attention
     (row,) = agreeing.rows
     assert (row["decisions"], row["agree"], row["instrumentation"].partition(" ")[0]) == (3, 1.0, "litellm")

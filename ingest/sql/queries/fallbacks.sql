@@ -2,7 +2,7 @@
 -- with whatever follows (a date; a strategy after "|"), of several that fit the longest. Only of services in which actions
 -- name models; of several attempts the last, which answered.
 -- parameters: none
--- columns: service, action, answered_by, calls, routed
+-- columns: service, action, answered_by, calls, routed, of_service
 -- order: service, action, calls descending, answered_by
 with routed as (
   select
@@ -28,11 +28,11 @@ told as (
 ),
 counted as (
   select
-    *, sum(calls) over (partition by service, action) as routed,
+    *, sum(calls) over (partition by service, action) as routed, sum(calls) over (partition by service) as of_service,
     bool_or(as_chosen) over (partition by service) as names_models
   from told
 )
-select service, action, answered_by, calls, routed::bigint as routed
+select service, action, answered_by, calls, routed::bigint as routed, of_service::bigint as of_service
 from counted
 where names_models and not as_chosen
 order by service, action, calls desc, answered_by
