@@ -272,7 +272,7 @@ def test_a_night_over_a_sticky_log_judges_sessions_and_learns_a_sticky_policy(ho
     assert service["verdict"] in ("deploy", "promising")
     assert service["data"]["decisions"] == SESSIONS
     assert service["data"]["sessions"] == {"sessions": SESSIONS, "requests": SESSIONS * TURNS, "several": 0}
-    assert service["data"]["propensity_origin"] == {"logged": SESSIONS, "estimated": 0}
+    assert service["data"]["propensity_origin"] == {"logged": SESSIONS, "stated": 0, "estimated": 0}
     rows = pl.read_parquet(home / "runs" / service["run_id"] / "decisions.parquet")
     assert rows["group"].n_unique() == len(rows) == SESSIONS
     # Three requests of 200 tokens, at 1 and 20 USD a million.
