@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from optimizer import prompts
-from optimizer.dataset import JUDGE, Floats
+from optimizer.dataset import JUDGE, Bools, Floats
 from optimizer.one_list import FAILED_WITHOUT_USAGE
 from optimizer.runtime import DIM, decode_features, opening
 
@@ -236,32 +236,16 @@ def _labels(
     A judge's is a score of the judge's name, unless its source says that a person or a program gave it, and one of the
     quality's name whose source is a judge.
     """
-    by_response = (
-        calls.filter(pl.col("response_id").is_not_null())
-        .select("response_id", trace_of_response="trace_id")
-        .unique("response_id", keep="none")  # an id that recurs names no trace
-    )
-    wanted = pl.DataFrame(
-        [(service, name, judge_names.get(service)) for service, name in quality_names.items()],
-        schema={"service": pl.String, "quality_name": pl.String, "judge_name": pl.String},
-        orient="row",
-    )
-    kind = source_kind()
     named_judge = pl.col("name").eq_missing(pl.col("judge_name"))
     named_quality = pl.col("name").eq_missing(pl.col("quality_name"))
     by_judge = (named_judge & ~pl.col("kind").is_in(NO_JUDGES).fill_null(False)) | (
         named_quality & pl.col("kind").eq_missing(pl.lit(JUDGE))
     )
     measured = pl.col("measured")
-    if "probability" not in scores.columns:
-        scores = scores.with_columns(probability=pl.lit(None, pl.Float64))
     return (
-        scores.filter(pl.col("value01").is_not_null())
-        .select("trace_id", "response_id", "name", "value01", "time_ns", "score_id", "probability", kind=kind)
-        .join(by_response, on="response_id", how="left")
-        .with_columns(trace_id=pl.coalesce("trace_id", "trace_of_response"))
+        _with_trace(scores, calls)
         .join(firsts.select("trace_id", "service"), on="trace_id", how="inner")
-        .join(wanted, on="service", how="inner")
+        .join(_wanted(quality_names, judge_names), on="service", how="inner")
         .with_columns(judged=by_judge, measured=named_quality & ~by_judge)
         .with_columns(own=pl.col("judged") & named_judge)  # a judge of its own name goes before others
         .sort("own", "time_ns", "score_id")
@@ -275,6 +259,32 @@ def _labels(
             pl.col("probability").filter(measured).last().alias("score_probability"),
             pl.col("probability").filter("judged").last().alias("judge_probability"),
         )
+    )
+
+
+def _with_trace(scores: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The scores that have a value, with the trace that they name or else the one of the response that they name."""
+    by_response = (
+        calls.filter(pl.col("response_id").is_not_null())
+        .select("response_id", trace_of_response="trace_id")
+        .unique("response_id", keep="none")  # an id that recurs names no trace
+    )
+    if "probability" not in scores.columns:
+        scores = scores.with_columns(probability=pl.lit(None, pl.Float64))
+    return (
+        scores.filter(pl.col("value01").is_not_null())
+        .select("trace_id", "response_id", "name", "value01", "time_ns", "score_id", "probability", kind=source_kind())
+        .join(by_response, on="response_id", how="left")
+        .with_columns(trace_id=pl.coalesce("trace_id", "trace_of_response"))
+    )
+
+
+def _wanted(quality_names: Mapping[str, str | None], judge_names: Mapping[str, str | None]) -> pl.DataFrame:
+    """service, quality_name, judge_name: which scores count."""
+    return pl.DataFrame(
+        [(service, name, judge_names.get(service)) for service, name in quality_names.items()],
+        schema={"service": pl.String, "quality_name": pl.String, "judge_name": pl.String},
+        orient="row",
     )
 
 
@@ -323,6 +333,19 @@ def parsed(text: str | None) -> object:
 def _features(rows: pl.DataFrame, sticky: Collection[str]) -> Floats:
     """(n, DIM): the vector that the router logged, else one computed from the recorded messages; of a sticky service
     from their opening, also instead of a logged one where the conversation was further on."""
+    features, further = _recomputed(rows, sticky)
+    for place, logged in enumerate(rows["policy_features"].to_list()):
+        if logged and not further[place]:
+            try:
+                features[place] = decode_features(logged)
+            except ValueError:
+                continue  # a vector of other rules: the recomputed one stands
+    return features
+
+
+def _recomputed(rows: pl.DataFrame, sticky: Collection[str]) -> tuple[Floats, Bools]:
+    """(n, DIM) from the recorded messages, and (n,) where these went further than the opening that a sticky service
+    decides by."""
     features: Floats = np.zeros((len(rows), DIM), dtype=np.float32)
     further = np.zeros(len(rows), dtype=np.bool_)
     columns = (rows[name].to_list() for name in ("input_text", "tools_offered", "service"))
@@ -332,10 +355,4 @@ def _features(rows: pl.DataFrame, sticky: Collection[str]) -> Floats:
             messages, whole = opening({"messages": messages})["messages"], messages
             further[place] = messages != whole
         features[place] = prompts.features(messages, parsed(tools))
-    for place, logged in enumerate(rows["policy_features"].to_list()):
-        if logged and not further[place]:
-            try:
-                features[place] = decode_features(logged)
-            except ValueError:
-                continue  # a vector of other rules: the recomputed one stands
-    return features
+    return features, further

@@ -51,18 +51,8 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     (`FEW_UNPRICED`); one of a single decision is an episode like others.
     Raises NoEpisodesError when none is left.
     """
-    traces = (
-        rows.group_by("point").agg(pl.col("trace_id").n_unique()).sort("trace_id", "point", descending=[True, False])
-    )
-    of_point = rows.filter(pl.col("point") == traces["point"].first())
-    known = pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null()
-    kept = of_point.filter(known.any().over("trace_id"))
-    if kept.is_empty():
-        raise NoEpisodesError("no trace with a quality or a cost")
-    lacking = kept.filter(pl.col("cost_usd").is_null())["trace_id"].unique()
-    unpriced = len(lacking) if len(lacking) <= FEW_UNPRICED * kept["trace_id"].n_unique() else 0
-    if unpriced:
-        kept = kept.filter(~pl.col("trace_id").is_in(lacking.implode()))
+    of_point = _of_main_point(rows)
+    kept, unpriced = _usable(of_point)
     names = _action_names(kept)
     kept = kept.sort(pl.col("time_ns").first().over("trace_id"), "trace_id", "step").with_columns(
         action=_known(pl.col("action"), names), candidates=pl.col("candidates").list.eval(_known(pl.element(), names))
@@ -81,10 +71,8 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
     behaviour, complete = logged_behaviour(kept, actions, place)
     estimated = None
     if not complete.all():
-        stops = bool((actions == place[STOP]).any())
-        estimated = estimate_behaviour(
-            features, actions, groups[episode], len(names) - (not stops), seed=seed, time_ns=time_ns[episode]
-        )
+        chosen = len(names) if (actions == place[STOP]).any() else len(names) - 1
+        estimated = estimate_behaviour(features, actions, groups[episode], chosen, seed=seed, time_ns=time_ns[episode])
         guess = np.pad(estimated.probabilities, ((0, 0), (0, len(names) - estimated.probabilities.shape[1])))
         behaviour = filled_behaviour(behaviour, complete, guess, kept["propensity"].to_numpy(), actions)
     log = EpisodeLog(
@@ -101,13 +89,38 @@ def to_episodes(rows: pl.DataFrame, *, seed: int) -> Episodes:
         action_names=names,
         propensities_logged=_logged_where_judged(complete, episode, groups, time_ns),
     )
-    left_out = {
+    counted = _left_out(rows, of_point, len(firsts), unpriced)
+    return Episodes(log, estimated, str(firsts["point"][0]), tuple(firsts["trace_id"].to_list()), counted, complete)
+
+
+def _of_main_point(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the point with most traces."""
+    traces = (
+        rows.group_by("point").agg(pl.col("trace_id").n_unique()).sort("trace_id", "point", descending=[True, False])
+    )
+    return rows.filter(pl.col("point") == traces["point"].first())
+
+
+def _usable(of_point: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The rows of traces of which enough is known, and how many are left out for lack of a cost."""
+    known = pl.col("quality").is_not_null() | pl.col("cost_usd").is_not_null()
+    kept = of_point.filter(known.any().over("trace_id"))
+    if kept.is_empty():
+        raise NoEpisodesError("no trace with a quality or a cost")
+    lacking = kept.filter(pl.col("cost_usd").is_null())["trace_id"].unique()
+    if len(lacking) > FEW_UNPRICED * kept["trace_id"].n_unique():
+        return kept, 0
+    return kept.filter(~pl.col("trace_id").is_in(lacking.implode())), len(lacking)
+
+
+def _left_out(rows: pl.DataFrame, of_point: pl.DataFrame, episodes: int, unpriced: int) -> dict[str, int]:
+    """How many traces are no episodes, by reason."""
+    counts = {
         "of another point than most": rows["trace_id"].n_unique() - of_point["trace_id"].n_unique(),
-        "neither quality nor cost is known": of_point["trace_id"].n_unique() - len(firsts) - unpriced,
+        "neither quality nor cost is known": of_point["trace_id"].n_unique() - episodes - unpriced,
         "a cost is not known": unpriced,
     }
-    counted = {reason: count for reason, count in left_out.items() if count}
-    return Episodes(log, estimated, str(firsts["point"][0]), tuple(firsts["trace_id"].to_list()), counted, complete)
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def taken_before(actions: Ints, episode: Ints, names: Sequence[str]) -> Floats:
