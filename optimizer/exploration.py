@@ -133,17 +133,7 @@ def explore(
     size = length(
         facts, behaviour, drawn, candidate, quality=quality, saving=evaluation.change("cost_usd", policy), limits=limits
     )
-    earlier = len(data)
-    # Known probabilities must choose and judge: the newest fifth judges, the one before it chooses.
-    new = CERTIFY if data.propensities_logged else CHOOSE + CERTIFY
-    needed = max(size.judged, size.judged / CERTIFY - earlier, earlier * new / (1 - new))
-    shares = np.bincount(chosen, minlength=len(columns)) / max(len(chosen), 1)
-    today_means = _means(behaviour, chosen)
-    segments = tuple(
-        Segment(data.action_names[columns[g]], float(shares[g]), today_means[g], table[g], not agree[g])
-        for g in np.argsort(-shares, kind="stable")
-        if shares[g] > 0
-    )
+    segments = _shown(data.action_names, columns, chosen, behaviour, table, agree)
     return Exploration(
         arms=tuple(data.action_names[column] for column in columns),
         base=base,
@@ -156,14 +146,35 @@ def explore(
         within_margin=loss <= limits.quality_margin + 1e-12,
         half_width=size.half_width,
         binding=size.binding,
-        decisions=int(np.ceil(needed / 100) * 100),
+        decisions=_needed(size.judged, len(data), data.propensities_logged),
         per_day=pace,
         label_share=facts.label_share,
         z=size.z,
         variance=size.variance,
         variance_today=size.variance_today,
-        earlier=earlier,
+        earlier=len(data),
     )
+
+
+def _shown(
+    names: Sequence[str], columns: Ints, chosen: Ints, behaviour: Floats, table: Floats, agree: Sequence[bool]
+) -> tuple[Segment, ...]:
+    """The segments that occur, the largest first. chosen (n,), behaviour (n, k), table (k, k), agree (k,)."""
+    shares = np.bincount(chosen, minlength=len(columns)) / max(len(chosen), 1)
+    today = _means(behaviour, chosen)
+    return tuple(
+        Segment(names[columns[g]], float(shares[g]), today[g], table[g], not agree[g])
+        for g in np.argsort(-shares, kind="stable")
+        if shares[g] > 0
+    )
+
+
+def _needed(judged: float, earlier: int, logged: bool) -> int:
+    """Decisions to log until so many judge, in whole hundreds. Known probabilities must choose and judge: the newest
+    fifth judges, the one before it chooses."""
+    new = CERTIFY if logged else CHOOSE + CERTIFY
+    needed = max(judged, judged / CERTIFY - earlier, earlier * new / (1 - new))
+    return int(np.ceil(needed / 100) * 100)
 
 
 def cheaper(data_cost: Floats, actions: Ints, arms: Sequence[int], count: int) -> Floats:
