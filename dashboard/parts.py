@@ -6,6 +6,7 @@ Each figure carries its exact numbers as `data-` attributes, so that a page can 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -17,6 +18,14 @@ from dashboard.records import Figure
 
 _FORK = '<path d="M3 16h6c5 0 5-9 10-9h4"/><path d="M9 16c5 0 5 9 10 9h4" opacity=".45"/><path d="M20 3l4 4-4 4"/>'
 _STROKE = 'fill="none" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"'
+
+
+_MARKS = re.compile(r"[\\`*_{}\[\]()<>#+!|$~:&]")
+
+
+def plain(text: str) -> str:
+    """A text for a label or a tooltip, which Streamlit reads as Markdown with its own directives."""
+    return _MARKS.sub(lambda mark: f"\\{mark[0]}", text)
 
 
 def icon() -> str:

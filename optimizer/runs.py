@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -78,13 +79,22 @@ def run_folder(home: Path, run_id: str | None) -> Path:
     return home / "runs" / run_id
 
 
+LONGEST_NAME = 160
+"""Characters: file systems take 255, and names of files have a kind before and an ending behind."""
+
+
 def folder_name(service: str) -> str:
     """A service's name as the name of one folder or file: names come with telemetry and may hold slashes or be "..".
 
-    Letters, digits and -_~ stay, as do dots that do not lead; everything else is percent-encoded.
+    Letters, digits and -_~ stay, as do dots that do not lead; everything else is percent-encoded. A name that gets
+    longer than `LONGEST_NAME` is cut and ends with its hash.
     """
     quoted = quote(service, safe="")
-    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted or "%"
+    name = "%2E" + quoted[1:] if quoted.startswith(".") else quoted or "%"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = f"~{hashlib.sha256(service.encode()).hexdigest()[:16]}"
+    return name[: LONGEST_NAME - len(digest)] + digest
 
 
 def policy_folder(run: Path, service: str) -> Path:

@@ -93,6 +93,13 @@ def test_two_services_never_share_a_folder(first: str, second: str) -> None:
     assert (runs.folder_name(first) == runs.folder_name(second)) == (first == second)
 
 
+@given(st.text(alphabet="aé客", min_size=1, max_size=400), st.text(alphabet="a客", max_size=3))
+def test_a_long_name_still_is_a_file_of_its_own(name: str, more: str) -> None:
+    folder = runs.folder_name(name)
+    assert len(f"policy_probabilities-{folder}.parquet.draft".encode()) <= 255
+    assert (runs.folder_name(name + more) == folder) == (more == "")
+
+
 @pytest.mark.parametrize("name", ["assistant", "sql-agent", "my_app.v2"])
 def test_ordinary_names_stay_readable(name: str) -> None:
     assert runs.folder_name(name) == name

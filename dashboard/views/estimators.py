@@ -95,7 +95,8 @@ def _control(label: str, name: str, options: list[str], default: str, titles: di
         frame.keep(name, st.session_state.get(key))
 
     if len(options) > 1:
-        st.segmented_control(label, options, key=key, on_change=changed, format_func=lambda one: titles.get(one, one))
+        shown = {one: parts.plain(titles.get(one, one)) for one in options}
+        st.segmented_control(label, options, key=key, on_change=changed, format_func=shown.__getitem__)
     return picked
 
 

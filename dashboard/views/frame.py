@@ -107,7 +107,9 @@ def _service(at: str, names: Sequence[str], *, every: bool, arrived: bool) -> st
     if len(options) > FEW:
         st.selectbox("Service", options, key=key, on_change=change, width=280)
     else:
-        st.segmented_control("Service", options, key=key, on_change=change, label_visibility="collapsed")
+        st.segmented_control(
+            "Service", options, key=key, on_change=change, format_func=parts.plain, label_visibility="collapsed"
+        )
     return None if picked == ALL else picked
 
 

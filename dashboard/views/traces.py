@@ -311,13 +311,8 @@ def _decisions(trace: Trace) -> None:
     for one in trace.decisions:
         done, other = one.today, one.explained.action if one.explained else None
         arrow = f" → {other}" if one.changed else ""
-        label = (
-            f"{one.step + 1}. {done}{arrow}".replace("[", "\\[")
-            .replace("*", "\\*")
-            .replace("`", "\\`")
-            .replace("$", "\\$")
-        )
-        with st.expander(trace_sections.cut(label, 160), expanded=one.step == first, key=f"decision-{one.step}"):
+        label = parts.plain(trace_sections.cut(f"{one.step + 1}. {done}{arrow}", 160))
+        with st.expander(label, expanded=one.step == first, key=f"decision-{one.step}"):
             _decision(one, one.step + 1)
 
 

@@ -81,7 +81,7 @@ def _overview(verdicts: dict[str, ServiceVerdict]) -> None:
             more.button(
                 "Open",
                 key=f"open-{verdict.service}",
-                help=f"The evidence on {verdict.service}",
+                help=f"The evidence on {parts.plain(verdict.service)}",
                 on_click=frame.remember,
                 args=(verdict.service,),
                 width="stretch",
