@@ -59,22 +59,19 @@ class LoggedDataset:
         for name in ("judge", "label_probability"):
             if n and not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(n, np.nan))
+        self._check_shapes(n, a)
+        self._check_values(n, a)
+
+    def _check_shapes(self, n: int, a: int) -> None:
         if self.features.ndim != 2:
             raise ValueError(f"features must be (n, d), got {self.features.shape}")
-        shapes = {
-            "features": (n, self.features.shape[1]),
-            "quality": (n,),
-            "cost_usd": (n,),
-            "latency_s": (n,),
-            "behaviour": (n, a),
-            "groups": (n,),
-            "time_ns": (n,),
-            "judge": (n,),
-            "label_probability": (n,),
-        }
+        per_row = ("quality", "cost_usd", "latency_s", "groups", "time_ns", "judge", "label_probability")
+        shapes = {"features": (n, self.features.shape[1]), "behaviour": (n, a), **dict.fromkeys(per_row, (n,))}
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} must be {shape}, got {getattr(self, name).shape}")
+
+    def _check_values(self, n: int, a: int) -> None:
         if n and not (self.actions.min() >= 0 and self.actions.max() < a):
             raise ValueError(f"actions must index {a} action names")
         if not np.isfinite(self.features).all():

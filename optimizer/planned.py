@@ -15,7 +15,7 @@ import polars as pl
 from ingest.errors import UsageError, WorkError
 from optimizer import bundle, label_plan, planned_labels, runs
 from optimizer.config import nearest
-from optimizer.dataset import CERTIFY, Floats, Ints, LoggedDataset
+from optimizer.dataset import CERTIFY, Bools, Floats, Ints, LoggedDataset
 from optimizer.evidence import Evaluation, Outcome, Refused, cross_fitted
 from optimizer.exploration import FLOOR, Exploration, cheaper, explore
 from optimizer.gate import MIN_LABEL_SHARE, Estimate, Limits
@@ -248,11 +248,32 @@ def labels_of(question: Question, budget: int | None) -> Labels:
     """The plan for a service. A judge's score is none. Raises UsageError for a budget below the floors."""
     lacking = np.isnan(question.data.quality) | question.data.judge_only
     unscored = np.flatnonzero(lacking)
-    said: dict[str, Any] = {
+    said = _nothing_planned(question, len(unscored))
+    if not question.open or not len(unscored):
+        return Labels(said)
+    if (refused := question.unplannable()) is not None:
+        return Labels({**said, "refused": refused.reason})
+    known = question.model is not None
+    wanted = wanted_half_width(question.quality, question.limits)
+    plan = _drawn(question, unscored, wanted, budget)
+    said |= {
+        "budget": len(plan.picked),
+        "half_width": plan.half_width if known else None,
+        "wanted_half_width": wanted if known else None,
+        "traces": [
+            {"trace_id": question.trace_ids[unscored[row]], "probability": float(plan.probabilities[row])}
+            for row in plan.picked
+        ],
+    }
+    return Labels(said, _kept_plan(question, plan, lacking))
+
+
+def _nothing_planned(question: Question, unscored: int) -> dict[str, Any]:
+    return {
         "verdict": question.verdict,
         "run_id": question.run_id,
         "decided": not question.open,
-        "unscored": len(unscored),
+        "unscored": unscored,
         "name": question.quality_name,
         "budget": 0,
         "half_width": None,
@@ -260,10 +281,10 @@ def labels_of(question: Question, budget: int | None) -> Labels:
         "traces": [],
         "refused": None,
     }
-    if not question.open or not len(unscored):
-        return Labels(said)
-    if (refused := question.unplannable()) is not None:
-        return Labels({**said, "refused": refused.reason})
+
+
+def _drawn(question: Question, unscored: Ints, wanted: float, budget: int | None) -> label_plan.LabelPlan:
+    """Which of the unscored rows to score. Raises UsageError for a budget below the floors."""
     evidence = question.evaluation().outcomes["quality"]
     spread = label_plan.spreads(evidence)
     policy = question.policy()
@@ -276,7 +297,6 @@ def labels_of(question: Question, budget: int | None) -> Labels:
     z = _normal(question.limits.confidence)
     rows, judged = len(question.data), max(int(CERTIFY * len(question.data)), 1)
     actions: Ints = question.data.actions[unscored]
-    wanted = wanted_half_width(question.quality, question.limits)
     if budget is None:
         budget = label_plan.smallest_budget(actions)
         if known:
@@ -286,20 +306,16 @@ def labels_of(question: Question, budget: int | None) -> Labels:
             budget = max(budget, int(np.ceil(MIN_LABEL_SHARE * rows - (rows - len(unscored)))))
     budget = min(budget, len(unscored))
     try:
-        plan = label_plan.plan(
+        return label_plan.plan(
             needs[unscored], actions, budget, settled=settled, rows=rows, judged=judged, z=z, seed=SEED
         )
     except ValueError as error:
         raise UsageError(f"{question.service}: {error}", "Give a larger --budget, or none.") from None
-    said |= {
-        "budget": len(plan.picked),
-        "half_width": plan.half_width if known else None,
-        "wanted_half_width": wanted if known else None,
-        "traces": [
-            {"trace_id": question.trace_ids[unscored[row]], "probability": float(plan.probabilities[row])}
-            for row in plan.picked
-        ],
-    }
+
+
+def _kept_plan(question: Question, plan: label_plan.LabelPlan, lacking: Bools) -> pl.DataFrame:
+    """What a home keeps of a draw, columns `planned_labels.COLUMNS`. lacking: (n,) the rows that were drawn from."""
+    rows, unscored = len(question.data), np.flatnonzero(lacking)
     chances, drawn = np.ones(rows), np.zeros(rows, dtype=np.bool_)
     chances[unscored], drawn[unscored[plan.picked]] = plan.probabilities, True
     seen = {
@@ -309,7 +325,7 @@ def labels_of(question: Question, budget: int | None) -> Labels:
         "drawn": drawn,
         "scored": ~lacking,
     }
-    return Labels(said, pl.DataFrame(seen, schema=planned_labels.COLUMNS))
+    return pl.DataFrame(seen, schema=planned_labels.COLUMNS)
 
 
 def _normal(confidence: float) -> float:
