@@ -427,32 +427,3 @@ def test_a_leap_of_the_clock_keeps_segments_in_order(folder, leap):
         found += [r.received_ns for _, r in reader.read(1 << 30)]
         wal.release(folder, reader.position)
     assert found == [0, 1, 2]
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no such advice")
-def test_a_full_segment_gives_its_memory_back_and_only_once_it_is_synced(folder, monkeypatch):
-    done: list[str] = []
-    sync, advise = os.fdatasync, os.posix_fadvise
-
-    def synced(file: int) -> None:
-        sync(file)
-        done.append(f"synced {os.fstat(file).st_ino}")
-
-    def advised(file: int, *advice: int) -> None:
-        advise(file, *advice)
-        assert advice == (0, 0, os.POSIX_FADV_DONTNEED)
-        done.append(f"given back {os.fstat(file).st_ino}")
-
-    monkeypatch.setattr(os, "fdatasync", synced)
-    monkeypatch.setattr(os, "posix_fadvise", advised)
-    log = Wal(folder, segment_bytes=100)
-    for n in range(6):
-        log.write([record(n, 40)])  # two fill a segment
-    log.close()
-    first, second, last = (wal.segment_path(folder, number).stat().st_ino for number in wal.segments(folder))
-    assert done == [
-        *(f"synced {first}", f"synced {first}", f"given back {first}"),
-        *(f"synced {second}", f"synced {second}", f"given back {second}"),
-        *(f"synced {last}", f"synced {last}"),
-    ]
-    assert [found.received_ns for found in read_all(folder)] == list(range(6))

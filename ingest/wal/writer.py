@@ -154,7 +154,6 @@ class Wal:
                 for end, _ in frames(file, self._end.offset):
                     self._end = Position(newest, end)
         if size != self._end.offset or size >= self._segment_bytes:
-            _uncache(self._file)
             return self._start(newest)
         return self._file
 
@@ -171,13 +170,6 @@ class Wal:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-
-def _uncache(file: int) -> None:
-    """Give the memory of a full segment back. A backlog would otherwise fill the memory that caches files, and writing
-    to memory that nobody has used yet is slow in a virtual machine: in a burst, half the receiver's time."""
-    if hasattr(os, "posix_fadvise"):  # not on macOS
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _write(file: int, group: Sequence[Frame]) -> None:
