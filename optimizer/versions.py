@@ -6,7 +6,7 @@ a actions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,17 @@ def beside(before: Version, model: Model) -> dict[str, Any]:
     }
 
 
+def apart(names: Sequence[str], did: Floats, does: Floats) -> dict[str, Any]:
+    """How far two policies (n, a) part on the same decisions: the share of each action under both, of decisions whose
+    likeliest action is the same, and of probability that moved to other actions."""
+    shares = zip(names, did.mean(axis=0), does.mean(axis=0), strict=True)
+    return {
+        "actions": [{"action": name, "before": float(was), "after": float(will)} for name, was, will in shares],
+        "agreement": float(np.mean(did.argmax(axis=1) == does.argmax(axis=1))),
+        "moved": float(np.abs(does - did).sum(axis=1).mean()) / 2,
+    }
+
+
 def to_json(
     home: Path, service: str, run_id: str, model: Model | None, evaluation: Evaluation, policy: Floats | None
 ) -> dict[str, Any] | None:
@@ -76,11 +87,8 @@ def to_json(
     if before.model.steps:
         return found | {"refused": "it decided step by step, and this one does not"}
     did = Learned(before.model, data.action_names).probabilities(data.features, data.behaviour)
-    shares = zip(data.action_names, did.mean(axis=0), policy.mean(axis=0), strict=True)
     return found | {
-        "actions": [{"action": name, "before": float(was), "after": float(will)} for name, was, will in shares],
-        "agreement": float(np.mean(did.argmax(axis=1) == policy.argmax(axis=1))),
-        "moved": float(np.abs(policy - did).sum(axis=1).mean()) / 2,
+        **apart(data.action_names, did, policy),
         "savings_usd_per_1k": estimate_json(savings(evaluation.difference("cost_usd", policy, did))),
         "quality_change": estimate_json(evaluation.difference("quality", policy, did)),
     }

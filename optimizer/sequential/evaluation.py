@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.dataset import Bools, Floats, folds
+from optimizer.dataset import Bools, Floats, Ints, folds
 from optimizer.evidence import METRICS, Metric, Outcome, Refused
 from optimizer.gate import MIN_LABEL_SHARE, Kind
 from optimizer.ope.agreement import parted
@@ -235,13 +235,21 @@ def doubly_robust(log: EpisodeLog, policy: Floats, model: Floats) -> Floats:
     rows = np.arange(len(log.actions))
     weight = _weights(log, policy)
     expected = (policy * model).sum(axis=2)
-    taken = model[:, rows, log.actions]
+    return backward(log, expected, model[:, rows, log.actions], lambda now, _: weight[now])
+
+
+def backward(log: EpisodeLog, expected: Floats, taken: Floats, weigh: Callable[[Ints, Floats], Floats]) -> Floats:
+    """(k, N) D_0 of D_t = expected_t + w_t x_t with x_t = r_t + D_(t+1) - taken_t, from the ends of the episodes on.
+
+    expected, taken: (k, n) the model's outcome under the policy and of the logged action. weigh: rows and their x
+    (k, rows) -> w.
+    """
     rewards = _scored(log, taken)
     result = np.zeros((len(OUTCOMES), len(log)))
     for now in reversed(log.at_step):
         of = log.episode[now]
-        later = np.where(log.last[now], 0.0, result[:, of])
-        result[:, of] = expected[:, now] + weight[now] * (rewards[:, now] + later - taken[:, now])
+        beyond = rewards[:, now] + np.where(log.last[now], 0.0, result[:, of]) - taken[:, now]
+        result[:, of] = expected[:, now] + weigh(now, beyond) * beyond
     return result
 
 

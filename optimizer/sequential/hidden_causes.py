@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from optimizer.dataset import Floats
+from optimizer.dataset import Floats, Ints
 from optimizer.ope.intervals import mean_interval
 from optimizer.ope.sensitivity import Bounds
 from optimizer.sequential import evaluation
@@ -57,18 +57,14 @@ def change_bounds(
 
 def _scores(log: EpisodeLog, policy: Floats, model: Floats, gamma: float, side: Literal["low", "high"]) -> Floats:
     """(N,) D(0)."""
-    model = evaluation.with_known_stops(log, model)[0]
+    model = evaluation.with_known_stops(log, model)
     rows = np.arange(len(log.actions))
-    taken, expected = model[rows, log.actions], (policy * model).sum(axis=1)
     chance, odds = policy[rows, log.actions], 1 / log.behaviour[rows, log.actions] - 1
     least, most = chance * (1 + odds / gamma), chance * (1 + odds * gamma)
     better, worse = (least, most) if side == "low" else (most, least)
-    ends = np.flatnonzero(log.last)
-    rewards = np.zeros(len(rows))
-    rewards[ends] = taken[ends] + log.heft * (np.nan_to_num(log.quality) - taken[ends])
-    result = np.zeros(len(log))
-    for now in reversed(log.at_step):
-        of = log.episode[now]
-        beyond = rewards[now] + np.where(log.last[now], 0.0, result[of]) - taken[now]
-        result[of] = expected[now] + np.where(beyond > 0, better[now], worse[now]) * beyond
-    return result
+
+    def weigh(now: Ints, beyond: Floats) -> Floats:
+        weight: Floats = np.where(beyond > 0, better[now], worse[now])
+        return weight
+
+    return evaluation.backward(log, (policy * model).sum(axis=2), model[:, rows, log.actions], weigh)[0]

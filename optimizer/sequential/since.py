@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from optimizer.dataset import Floats
 from optimizer.evidence import METRICS, Metric, Outcome, Refused, savings
 from optimizer.ope.intervals import mean_interval
@@ -18,7 +16,7 @@ from optimizer.sequential.episodes import OUTCOMES, EpisodeLog
 from optimizer.sequential.policies import on_log
 from optimizer.sequential.study import Findings
 from optimizer.summary import estimate_json
-from optimizer.versions import Version, beside
+from optimizer.versions import Version, apart, beside
 
 
 def to_json(
@@ -34,12 +32,9 @@ def to_json(
     if not before.model.steps:
         return found | {"refused": "it made single decisions, and this one decides step by step"}
     did = on_log(before.model, judged)
-    shares = zip(judged.action_names, did.mean(axis=0), policy.mean(axis=0), strict=True)
     worth = differences(judged, policy, did, findings.expected[0], confidence)
     return found | {
-        "actions": [{"action": name, "before": float(was), "after": float(will)} for name, was, will in shares],
-        "agreement": float(np.mean(did.argmax(axis=1) == policy.argmax(axis=1))),
-        "moved": float(np.abs(policy - did).sum(axis=1).mean()) / 2,
+        **apart(judged.action_names, did, policy),
         "savings_usd_per_1k": estimate_json(savings(worth["cost_usd"])),
         "quality_change": estimate_json(worth["quality"]),
     }
