@@ -278,12 +278,12 @@ def _read_log(home: Path, settings: Settings, services: Sequence[str] | None) ->
         acting = steps.rows["trace_id"].unique(maintain_order=True).to_list()
         texts = episodes.joined(lake.query("step_texts", trace_ids=episodes.traces(acting)))
         inherited, fell_back = lake.query("session_draws")["trace_id"], lake.query("fallbacks")
-        versions = realised.by_episode(episodes.joined(lake.query("policy_versions")))
+        decided_by = realised.by_episode(episodes.joined(lake.query("policy_versions")))
     decisions = segments.marked(find_decisions(calls, scores, quality_names, judge_names, sticky), carried)
     decisions = executed.marked(decisions, calls, fell_back)
     decisions = stickiness.once_a_session(decisions, sticky, inherited)
     decisions = planned_labels.with_probabilities(decisions, planned_labels.read(home))
-    decisions = realised.marked(decisions, versions)
+    decisions = realised.marked(decisions, decided_by)
     known = (pl.col("propensity_origin") == "logged").fill_null(False)
     decisions = decisions.with_columns(stated=known & pl.col("trace_id").is_in(stated.implode()))
     about = {
@@ -490,7 +490,12 @@ def _judge_steps(
     )
     with one_thread():
         said, frame = judge_service(
-            *(name, rows, turns.Acted(acting, calls), learned, model, lambda look: _look(home, look)),
+            name,
+            rows,
+            turns.Acted(acting, calls),
+            learned,
+            model,
+            lambda look: _look(home, look),
             before=versions.previous(home, name, folder.name),
         )
     policy_id = None if model is None else f"{name}@{folder.name}"

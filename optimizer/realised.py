@@ -38,8 +38,8 @@ def marked(decisions: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_episode(versions: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the query `policy_versions` under the ids of their episodes -> one row for each. What several versions or
-    both arms decided is left out: it is what none of them brought."""
+    """Rows of the query `policy_versions` under the ids of their episodes -> one row for each. An episode that
+    several versions or both arms decided is left out: what it came to is the doing of none alone."""
     decided = versions.group_by("trace_id", maintain_order=True).agg(
         pl.col("policy_version", "policy_arm").first(), several=pl.struct("policy_version", "policy_arm").n_unique() > 1
     )
