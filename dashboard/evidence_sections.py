@@ -82,7 +82,7 @@ def facts(verdict: ServiceVerdict, found: Evidence) -> str:
     rows += [
         (figures.count(found.judged), f"newest {found.unit}s that judge"),
         (figures.share(coverage.logged_share), "of probabilities logged"),
-        *([(figures.share(coverage.stated_share), "of them stated")] if coverage.stated_share else []),
+        *([(figures.share(coverage.stated_share), "of probabilities stated")] if coverage.stated_share else []),
         (figures.share(coverage.label_share), "scored"),
     ]
     return parts.facts_row(rows)

@@ -60,10 +60,8 @@ def load(service: str | None, since_ns: int | None, until_ns: int | None) -> Hea
         "scores": int(data.lake("scores_counted").item()),
         "unsettled_traces": int(data.lake("waiting_traces").item()),
     }
-    spend = calls.select(
-        "service", pl.col("billable_calls").alias("calls"), "unpriced_calls", "tokens", "unpriced_tokens",
-        "uncounted_calls",
-    )  # fmt: skip
+    told_by = {"calls": "billable_calls", "unpriced_calls": "unpriced"}
+    spend = calls.select("service", "tokens", "unpriced_tokens", "uncounted_calls", **told_by)
     return Health(counts, services, spend, _unpriced(told), _missing(told), int(calls["uncounted"].sum()))
 
 
@@ -80,7 +78,6 @@ def _by_service(told: pl.DataFrame) -> pl.DataFrame:
             pl.col("no_session").filter(modelled).sum(),
             pl.col("no_tokens").filter(modelled).sum().alias("uncounted"),
             pl.when(lacking).then("calls").otherwise("priced").sum().alias("billable_calls"),
-            pl.col("calls").filter(lacking).sum().alias("unpriced_calls"),
             pl.col("tokens").sum(),
             pl.col("tokens").filter(lacking).sum().alias("unpriced_tokens"),
             pl.col("no_tokens").filter(lacking).sum().alias("uncounted_calls"),
@@ -92,9 +89,8 @@ def _by_service(told: pl.DataFrame) -> pl.DataFrame:
 def _unpriced(told: pl.DataFrame) -> pl.DataFrame:
     """service, model, reason, calls, tokens, uncounted_calls: calls without a cost, the most first."""
     by = ["service", "model", "reason"]
-    summed = told.filter(pl.col("reason").is_not_null()).group_by(by).agg(
-        pl.col("calls", "tokens").sum(), pl.col("no_tokens").sum().alias("uncounted_calls")
-    )  # fmt: skip
+    uncounted = pl.col("no_tokens").sum().alias("uncounted_calls")
+    summed = told.filter(pl.col("reason").is_not_null()).group_by(by).agg(pl.col("calls", "tokens").sum(), uncounted)
     return summed.sort("calls", *by, descending=[True, False, False, False], nulls_last=True)
 
 
