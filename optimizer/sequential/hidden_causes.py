@@ -64,7 +64,8 @@ def _scores(log: EpisodeLog, policy: Floats, model: Floats, gamma: float, side: 
     better, worse = (least, most) if side == "low" else (most, least)
 
     def weigh(now: Ints, beyond: Floats) -> Floats:
-        weight: Floats = np.where(beyond > 0, better[now], worse[now])
-        return weight
+        result: Floats = np.where(beyond > 0, better[now], worse[now])
+        return result
 
-    return evaluation.backward(log, (policy * model).sum(axis=2), model[:, rows, log.actions], weigh)[0]
+    bound: Floats = evaluation.backward(log, (policy * model).sum(axis=2), model[:, rows, log.actions], weigh)[0]
+    return bound
