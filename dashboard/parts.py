@@ -173,8 +173,13 @@ def pair() -> str:
     return f'<p class="rr rr-pair">{swatches}</p>'
 
 
+def coded(text: str) -> str:
+    """A text with what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def remark(text: str) -> str:
-    return f'<p class="rr rr-remark">{escape(text)}</p>'
+    return f'<p class="rr rr-remark">{coded(text)}</p>'
 
 
 def kinds() -> str:

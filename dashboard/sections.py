@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from dashboard import axes, figures, words
 from dashboard.axes import Axis
 from dashboard.brief import Answer, Gauge
-from dashboard.parts import facts_row, figure, table, tone
+from dashboard.parts import coded, facts_row, figure, table, tone
 from dashboard.records import (
     Coverage,
     Figure,
@@ -41,15 +40,11 @@ def answers(found: Sequence[Answer]) -> str:
     cells = "".join(
         f'<section class="rr-answer"><h2 class="rr-eyebrow">{escape(one.question)}</h2>'
         f'<p class="rr-headline">{escape(one.headline)}</p>'
-        f"<ul>{''.join(f'<li>{_code(line)}</li>' for line in one.lines)}</ul>"
+        f"<ul>{''.join(f'<li>{coded(line)}</li>' for line in one.lines)}</ul>"
         f'<p class="rr-behind">{_links(one)}</p></section>'
         for one in found
     )
     return f'<div class="rr rr-answers">{cells}</div>'
-
-
-def _code(line: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(line))
 
 
 def _links(one: Answer) -> str:

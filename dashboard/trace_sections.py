@@ -235,8 +235,7 @@ def _candidate(row: Considered, one: Decided) -> str:
         *(f'<td class="rr-number">{_expected(near, what)}</td>' for what in (("cost", "quality") if one.near else ())),
         f'<td class="rr-text">{escape(figures.capital(out)) or "nothing"}</td>',
     ]
-    out_class = ' class="rr-out"' if row.ruled_out else ""
-    return f"<tr{out_class}>{''.join(cells)}</tr>"
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _expected(near: Expected | None, what: str) -> str:

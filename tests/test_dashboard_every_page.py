@@ -22,6 +22,8 @@ AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 PROBES = ("_stcore/health", "_stcore/host-config")
 """Streamlit's page looks for its server below its own path first; where that is a page's, the answer is 404."""
 SMALL, LARGE = {"width": 1280, "height": 900}, {"width": 1920, "height": 1080}
+WHOLE = {"width": 1280, "height": 6000}
+"""So that a whole page is looked at: axe says nothing of what lies below the fold."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,10 @@ def grave(page: Any) -> list[str]:
     """What keeps people out: serious and critical findings of axe, each with the first place."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
+    page.set_viewport_size(WHOLE)
+    settled(page)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    page.set_viewport_size(SMALL)
     return [
         f"{one['id']}: {one['nodes'][0]['html'][:300]}" for one in found if one["impact"] in ("serious", "critical")
     ]

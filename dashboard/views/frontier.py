@@ -87,6 +87,6 @@ def _price(verdict: ServiceVerdict, prices: Prices) -> Priced | str:
         st.altair_chart(bars.shares(frontier_data.shares(verdict, found), frame.ink()), key="shares")
     with right:
         st.html(parts.heading("To train at this price", frontier_sections.how(found)))
-        st.code(f"{frontier_data.snippet(verdict.service, value)}", language="toml")
-        st.code("retroute nightly", language="bash")
+        st.code(frontier_data.snippet(verdict.service, value), language=None)
+        st.code("retroute nightly", language=None)
     return found

@@ -54,7 +54,7 @@ def _experiment(verdict: ServiceVerdict, plan: Plan, found: Experiment) -> None:
         plan_data.allocation(verdict.service, plan.point, found.parts), f"{verdict.service}-allocation", "allocation"
     )
     st.html(parts.heading("Run it", plan_sections.how(found, budget, verdict.service)))
-    st.code(plan_sections.command(verdict, plan.unit), language="bash")
+    st.code(plan_sections.command(verdict, plan.unit), language=None)
 
 
 def _budget(found: Experiment) -> Bought:
@@ -114,7 +114,7 @@ def _labels(verdict: ServiceVerdict, found: Labels) -> None:
         right.html(plan_sections.drawn(found))
     else:
         st.html(plan_sections.drawn(found))
-    st.code(plan_sections.label_command(verdict, found.budget), language="bash")
+    st.code(plan_sections.label_command(verdict, found.budget), language=None)
 
 
 def _steps(verdict: ServiceVerdict, plan: Plan) -> None:
@@ -126,6 +126,6 @@ def _steps(verdict: ServiceVerdict, plan: Plan) -> None:
     st.html(parts.heading("Who is drawn, with what probability", about))
     st.html(plan_sections.step_allocation(plan))
     st.html(parts.heading("Run it", "The exported folder holds your app's own script, which draws so."))
-    st.code(plan_sections.command(verdict, plan.unit), language="bash")
+    st.code(plan_sections.command(verdict, plan.unit), language=None)
     text = "Money and widths are not drawn: what a drawn step costs depends on all that follows it."
     st.html(parts.remark(text))
