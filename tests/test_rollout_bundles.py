@@ -238,6 +238,18 @@ def test_what_cannot_be_used_is_refused_and_the_bundle_stays(home: Path) -> None
     assert rollout.status(home, SERVICE).stage == "canary"
 
 
+@pytest.mark.parametrize(("file", "target"), [("rules.json", "rules"), ("policy_router.mjs", "onnx")])
+def test_an_export_whose_routers_read_no_stages_is_refused_and_stays(home: Path, file: str, target: str) -> None:
+    (home / "out").mkdir()
+    (home / "out" / file).write_text("as exported")
+    with pytest.raises(UsageError, match=f"target '{target}'"):
+        start(home)
+    assert [found.name for found in (home / "out").iterdir()] == [file]
+    assert state.read(home, SERVICE) is None
+    (home / "out" / "policy_router.py").touch()  # beside a LiteLLM bundle
+    assert start(home).rollout.stage == "shadow"
+
+
 def test_a_night_leaves_the_bundle_to_the_rollout(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_run(home, "r2")
     said = runs.read_json(home / "runs" / "r2" / "verdicts.json")

@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.errors import WorkError
+from ingest.errors import UsageError, WorkError
 from optimizer import runtime, signing
 from optimizer.bundle import copy_policy, write_files
 from optimizer.bundle_check import unusable
 from optimizer.runtime import BEFORE, STOP, WEIGHTS, PolicyError
+
+_STAGED = ("policy_router.py", "policy_agents.py")
+_UNSTAGED = {"rules.json": "rules", "policy_router.mjs": "onnx"}
 
 
 def manifest_of(policy: Path) -> dict[str, Any] | None:
@@ -110,6 +113,18 @@ def write(
     if (bundle / "policy" / "KILL").exists():
         notes.append(f"{bundle / 'policy' / 'KILL'} is there: every request goes to the incumbent until it is deleted")
     return notes
+
+
+def require_stages(bundle: Path) -> None:
+    """UsageError where the folder is what `retroute export` wrote for a router that reads no stages."""
+    if any((bundle / name).exists() for name in _STAGED):
+        return
+    for name, target in _UNSTAGED.items():
+        if (bundle / name).exists():
+            raise UsageError(
+                f"{bundle} holds an export for the target '{target}', whose routers do not read a rollout's stages",
+                "Name another folder for --out, and stage this one by its gateway's own weights.",
+            )
 
 
 def wants_signature(bundle: Path) -> bool:

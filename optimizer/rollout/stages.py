@@ -49,8 +49,9 @@ def start(
     """Begin to roll out a run's policy (the newest that may be deployed), in shadow or to `percent` of sessions.
 
     bundle: the folder that routers load; by default the one of the last rollout, else the home's. key: private key,
-    where routers take signed policies only. UsageError while another rollout of the service is under way, WorkError for
-    a policy that may not be deployed, unless `unproven`, and one that routers would refuse.
+    where routers take signed policies only. UsageError while another rollout of the service is under way, and for a
+    bundle whose routers read no stages; WorkError for a policy that may not be deployed, unless `unproven`, and one
+    that routers would refuse.
     """
     _check_percent(percent)
     with state.locked(home):
@@ -63,6 +64,7 @@ def start(
         policy = published.find(home, service, run_id or _deployable(home, service))
         policy.require_deployable(unproven)
         folder = bundle or (Path(past.folder) if past else runs.bundle_folder(home, service))
+        bundles.require_stages(folder)
         manifest = manifest_for(policy.folder, service)
         kept, live = _kept(home, service, manifest["version"]), folder / "policy"
         copy_policy(policy.folder, manifest, kept / "policy")
