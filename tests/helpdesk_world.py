@@ -210,11 +210,16 @@ class Loop:
             return len(lake.query("scores", service=None, since_ns=None, until_ns=None))
 
 
-def first_policy(folder: Path) -> Path:
-    """The dear model for 55 % of the requests, the other for the rest."""
+def always(model: str, explored: float = 0.0) -> Model:
+    """The policy that takes this model whatever is asked, but for what it explores."""
+    return Model("constant", ACTIONS, {"values": np.array([float(name == model) for name in ACTIONS])}, explored)
+
+
+def first_policy(folder: Path, explored: float) -> Path:
+    """What serves at first: the dear model; of the explored requests either one."""
     write_policy(
         folder,
-        Model("constant", ACTIONS, {"values": np.array([0.0, 1.0])}, EXPLORED),
+        always(BIG, explored),
         policy_id=SERVICE,
         version="first",
         revision=1,
@@ -239,16 +244,14 @@ random.SystemRandom = SystemRandom
 
 
 @contextmanager
-def running_loop(
-    command: Path, root: Path, settings: str = SETTINGS, policy: Callable[[Path], Path] = first_policy
-) -> Iterator[Loop]:
+def running_loop(command: Path, root: Path, settings: str = SETTINGS, explored: float = EXPLORED) -> Iterator[Loop]:
     home, seeded = root / "home", root / "seeded"
     for folder in (home, seeded):
         folder.mkdir(parents=True)
     (home / config.FILE_NAME).write_text(settings)
     (seeded / "sitecustomize.py").write_text(SEEDED)
     out = runs.bundle_folder(home, SERVICE)
-    export(policy(root / "first"), out, SERVICE)
+    export(first_policy(root / "first", explored), out, SERVICE)
     with ExitStack() as opened:
         world = opened.enter_context(World())
         threading.Thread(target=world.serve_forever, daemon=True).start()

@@ -3,6 +3,7 @@ request is answered meanwhile."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import subprocess
@@ -13,14 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from helpdesk_world import ACTIONS, BIG, PRICES, SERVICE, SMALL, Loop, Sent, running_loop
+from helpdesk_world import ACTIONS, BIG, PRICES, SERVICE, SMALL, Loop, Sent, always, running_loop
 from litellm_proxy import litellm_command
 from rollout_world import judged_run
-
-from optimizer.bundle import write_policy
-from optimizer.runtime import Model
 
 SETTINGS = """
 [services.helpdesk.limits]
@@ -32,33 +29,14 @@ TURNS = 2
 """Requests of a session."""
 
 
-def always(model: str) -> Model:
-    """The policy that takes this model and explores nothing."""
-    return Model("constant", ACTIONS, {"values": np.array([float(name == model) for name in ACTIONS])}, 0.0)
-
-
-def always_big(folder: Path) -> Path:
-    """What serves before the first rollout."""
-    write_policy(
-        folder,
-        always(BIG),
-        policy_id=SERVICE,
-        version="first",
-        revision=1,
-        virtual_model=SERVICE,
-        incumbent=BIG,
-        evaluation={},
-        created_at="2026-11-30T00:00:00+00:00",
-    )
-    return folder
-
-
 @dataclass
 class Rolled:
     """A helpdesk in production and the commands of its rollout."""
 
     loop: Loop
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    others: Iterator[int] = field(default_factory=functools.partial(itertools.count, 100_000))
+    """For requests beside a command: as many as it takes time for, and so no session of those that are counted."""
 
     def command(self, name: str, *options: str) -> tuple[dict[str, Any], list[Sent]]:
         """What `retroute rollout` says, and the requests that were answered from its start until every router must have
@@ -77,7 +55,7 @@ class Rolled:
     def asked_while(self, wanted: Callable[[], bool]) -> list[Sent]:
         sent = []
         while wanted():
-            sent += self.sessions(1)
+            sent += self.loop.ask(itertools.islice(self.others, TURNS), TURNS)
             time.sleep(0.1)
         return sent
 
@@ -94,7 +72,7 @@ class Rolled:
 
 @pytest.fixture(scope="module")
 def rolled(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rolled]:
-    with running_loop(litellm_command(pytestconfig), tmp_path_factory.mktemp("rolled"), SETTINGS, always_big) as loop:
+    with running_loop(litellm_command(pytestconfig), tmp_path_factory.mktemp("rolled"), SETTINGS, 0.0) as loop:
         yield Rolled(loop)
 
 
@@ -111,8 +89,8 @@ def arms_of(sent: list[Sent]) -> dict[str, str]:
 
 
 def drawn_at(share: float, arms: dict[str, str]) -> bool:
-    """Whether so many sessions are under the policy as a share of all says, within 3.3 standard errors (once in 1,000
-    runs it is not; the seed is fixed)."""
+    """Whether so many sessions are under the policy as a share of all says, within 3.3 standard errors: once in 1,000
+    draws it is not. The names of the sessions and the salt draw, and both are the same in every run."""
     treated = sum(arm == "treatment" for arm in arms.values())
     return abs(treated - share * len(arms)) <= 3.3 * (len(arms) * share * (1 - share)) ** 0.5
 
